@@ -1,0 +1,5 @@
+// Command varve is the one binary: the broker, its tools, and the kafka-*.sh
+// names by argv[0].
+package main
+
+func main() {}
