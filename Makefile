@@ -1,0 +1,48 @@
+# Everything a developer types. Go and make are all that `make run` and `make test` need.
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS  = -s -w -X github.com/varvelog/varve/internal/cli.Version=$(VERSION)
+BIN      = bin/varve
+
+.PHONY: all build run test race lint fuzz oracle bench e2e clean help
+
+all: build
+
+build: ## build bin/varve: one static binary, no cgo
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/varve
+
+run: build ## build and serve on 127.0.0.1:9092, data in ./data
+	@exec ./$(BIN) serve --data-dir ./data --listen 127.0.0.1:9092
+
+test: ## everything that needs Go alone
+	$(GO) vet ./...
+	$(GO) test ./...
+
+race: ## the same tests under the race detector, with invariants checked
+	$(GO) test -race -tags invariants ./...
+
+lint: ## gofmt, go vet and golangci-lint (pinned in tools/go.mod)
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
+
+FUZZTIME ?= 5s
+fuzz: ## every fuzz target for FUZZTIME each
+	@./.ci/fuzz $(FUZZTIME)
+
+OPS  ?= 100000
+SEED ?= 0
+oracle: ## seeded random operations on the log against a model in memory
+	$(GO) test ./internal/logtest/... -run Oracle -count=1 -timeout 30m -args -oracle.ops=$(OPS) -oracle.seed=$(SEED)
+
+bench: build ## the benchmark: pieces, and the binary beside the bare system calls
+	@$(MAKE) -C bench bench
+
+e2e: build ## foreign clients and Apache Kafka against the binary (needs Java, Python, Node; see e2e/README.md)
+	cd e2e && $(GO) test -count=1 -timeout 60m ./...
+
+clean: ## remove what was built; ./data stays
+	rm -rf bin
+
+help: ## this list
+	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
