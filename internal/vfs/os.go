@@ -1,0 +1,58 @@
+package vfs
+
+import (
+	"io/fs"
+	"os"
+)
+
+// osFS is the disk of the operating system.
+type osFS struct{}
+
+// OS returns the real disk.
+func OS() FS { return osFS{} }
+
+func (osFS) Rename(oldname, newname string) error { return os.Rename(oldname, newname) }
+
+func (osFS) Remove(name string) error { return os.Remove(name) }
+
+func (osFS) Mkdir(name string, perm fs.FileMode) error { return os.Mkdir(name, perm) }
+
+func (osFS) MkdirAll(name string, perm fs.FileMode) error { return os.MkdirAll(name, perm) }
+
+func (osFS) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
+
+func (osFS) Stat(name string) (fs.FileInfo, error) { return os.Stat(name) }
+
+// SyncDir opens the directory anew: a descriptor kept for it would be one more
+// for each partition.
+func (osFS) SyncDir(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if closeErr := d.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+func (f *osFile) Name() string { return f.file.Name() }
+
+func (f *osFile) ReadAt(p []byte, off int64) (int, error) { return f.file.ReadAt(p, off) }
+
+func (f *osFile) WriteAt(p []byte, off int64) (int, error) { return f.file.WriteAt(p, off) }
+
+func (f *osFile) Size() (int64, error) {
+	info, err := f.file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+func (f *osFile) Truncate(size int64) error { return f.file.Truncate(size) }
+
+func (f *osFile) Sync() error { return f.file.Sync() }
+
+func (f *osFile) Close() error { return f.file.Close() }
