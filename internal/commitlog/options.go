@@ -1,0 +1,63 @@
+package commitlog
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/vfs"
+)
+
+// Options say which log to open and what its owner (logdir) does for it.
+type Options struct {
+	FS        vfs.FS
+	Dir       string // the partition's directory; it must exist
+	Partition kafka.TopicPartition
+	TopicID   kafka.TopicID // zero: partition.metadata is neither read nor written
+	Config    Config
+
+	// RecoveryPoint, LogStartOffset and HighWatermark are the values of the
+	// checkpoint files; 0 where they have no entry.
+	RecoveryPoint  kafka.Offset
+	LogStartOffset kafka.Offset
+	HighWatermark  kafka.Offset
+	// CleanShutdown says that the directory's clean marker was there.
+	CleanShutdown bool
+
+	// ProducerExpiration is producer.id.expiration.ms; 0 means 24 hours.
+	ProducerExpiration time.Duration
+	// VerifyTransactions is transaction.partition.verification.enable.
+	VerifyTransactions bool
+
+	// Now is the wall clock; nil means time.Now.
+	Now func() time.Time
+	// Logger may be nil.
+	Logger *slog.Logger
+	// Jitter gives the roll jitter of a new segment below max milliseconds; nil
+	// means 0, as with segment.jitter.ms=0.
+	Jitter func(max int64) int64
+	// AfterDelay runs f once d has passed (unlinking of `.deleted` files). Nil:
+	// files are unlinked at once.
+	AfterDelay func(d time.Duration, f func())
+	// Background runs f soon, on another goroutine (flush after a roll). Nil: f
+	// runs before the call that caused it returns. Jobs of one log may overlap.
+	Background func(f func())
+	// PersistLogStart makes a raised log start offset durable before the
+	// records below it are removed (order O9); nil: not done.
+	PersistLogStart func(kafka.Offset) error
+	// PersistRecoveryPoint makes a lowered recovery point durable before a
+	// truncation (order O10); nil: not done.
+	PersistRecoveryPoint func(kafka.Offset) error
+	// OnFailure is told once about the error that took the log offline; its
+	// owner takes the whole directory offline. Called without locks.
+	OnFailure func(error)
+	// OnEvent is told what load repaired, cut or set aside. May be nil.
+	OnEvent func(Event)
+}
+
+// Event is something about a log's files that an operator may want to know.
+type Event struct {
+	Name   string // tail-cut, segment-rebuilt, producer-state-dropped, epochs-rebuilt, ...
+	File   string
+	Detail string
+}
