@@ -209,11 +209,8 @@ func (b Batch) sealCRC() { binary.BigEndian.PutUint32(b[offCRC:], b.ComputeCRC()
 // The magic byte is not part of it: it is outside the checksum, and Kafka
 // accepts any value above 1 in a file (storage rules of recovery).
 func (b Batch) Check() error {
-	if len(b) < HeaderSize {
-		return &CorruptError{Reason: "size is smaller than a batch header", Found: int64(len(b)), Want: HeaderSize}
-	}
-	if size := b.Size(); size != len(b) {
-		return &CorruptError{Base: b.BaseOffset(), Reason: "declared size", Found: int64(size), Want: int64(len(b))}
+	if err := b.sizeError(); err != nil {
+		return err
 	}
 	if stored, computed := b.CRC(), b.ComputeCRC(); stored != computed {
 		return &CorruptError{Base: b.BaseOffset(), Reason: "checksum", Found: int64(stored), Want: int64(computed)}

@@ -38,6 +38,9 @@ const (
 type Decompressor struct {
 	// Max bounds the output of one batch in bytes; 0 is DefaultMaxDecompressed.
 	Max int
+	// MaxRecord bounds the declared size of one record in a compressed batch
+	// (max.decompressed.message.bytes); 0 is no bound but Max.
+	MaxRecord int
 
 	scratch []byte
 	source  bytes.Reader

@@ -45,7 +45,9 @@ func (h *Header) TimestampType() kafka.TimestampType {
 }
 
 // IsTransactional reports whether the batch belongs to a transaction.
-func (h *Header) IsTransactional() bool { return h.Magic >= MagicV2 && h.Attributes&AttrTransactional != 0 }
+func (h *Header) IsTransactional() bool {
+	return h.Magic >= MagicV2 && h.Attributes&AttrTransactional != 0
+}
 
 // IsControl reports whether the batch holds control records.
 func (h *Header) IsControl() bool { return h.Magic >= MagicV2 && h.Attributes&AttrControl != 0 }
@@ -136,7 +138,7 @@ func (h *Header) parseLegacy(b []byte, offset kafka.Offset, length int, magic in
 		BaseSequence:  kafka.NoSequence,
 		Count:         -1,
 	}
-	if magic == 1 {
+	if magic != 0 {
 		if length < legacyMinV1 {
 			return &CorruptError{Base: offset, Reason: "declared length", Found: int64(length), Want: legacyMinV1}
 		}
