@@ -1,0 +1,77 @@
+package server
+
+import (
+	"math"
+	"time"
+)
+
+// never is a due time that does not come.
+const never = math.MaxInt64
+
+// sweepEvery is how often due times are compared with the clock. Time limits of
+// connections are kept by this one look at all of them instead of a deadline
+// per read, which would cost a timer each.
+const sweepEvery = time.Second
+
+// waitReason says what a parked connection waits for, and so why it is closed
+// when that takes too long.
+type waitReason int32
+
+const (
+	waitNone waitReason = iota
+	waitFirst
+	waitNext
+	waitRest
+)
+
+// String is the reason in the log.
+func (w waitReason) String() string {
+	switch w {
+	case waitFirst:
+		return ReasonAuthTimeout
+	case waitNext:
+		return ReasonIdle
+	default:
+		return ReasonRequestTimeout
+	}
+}
+
+// await has the sweeper close the connection when it still waits after d,
+// counted from the bytes that came last.
+func (c *Conn) await(w waitReason, d time.Duration) {
+	c.waits.Store(int32(w))
+	c.due.Store(int64(c.lastIn.Sub(c.l.epoch) + d))
+}
+
+// expire closes the connection from another goroutine, once.
+func (c *Conn) expire(w waitReason) {
+	if c.expired.CompareAndSwap(int32(waitNone), int32(w)) {
+		c.tcp.Close()
+	}
+}
+
+// sweep closes connections whose time is up, until the listener stops.
+func (l *Listener) sweep() {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			l.expire(now)
+		case <-l.stopping:
+			return
+		}
+	}
+}
+
+// expire closes the connections that are due at now.
+func (l *Listener) expire(now time.Time) {
+	at := int64(now.Sub(l.epoch))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.conns {
+		if c.due.Load() <= at {
+			c.expire(waitReason(c.waits.Load()))
+		}
+	}
+}
