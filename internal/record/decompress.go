@@ -3,7 +3,6 @@ package record
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 
@@ -25,9 +24,6 @@ const (
 	// with records that differ from each other; decompression bombs do.
 	expandFactor = 128
 	expandFloor  = 16 << 20
-	// maxWindow is zstd's own default limit for a decoder (2^27). The window is
-	// not allocated here: the whole output is the history.
-	maxWindow = 128 << 20
 	// firstScratch is what decompression begins with.
 	firstScratch = 64 << 10
 )
@@ -185,44 +181,6 @@ func appendSnappyBlock(dst, block []byte, limit int) ([]byte, error) {
 		return dst, badStream(Snappy, "block content")
 	}
 	return dst[:len(dst)+n], nil
-}
-
-// decompressZstd decodes into the room there is and tries again with twice as
-// much, up to the limit: writers that stream (Java's) leave the content size
-// out of the frame. With a scratch buffer that has grown once there is one try.
-func (d *Decompressor) decompressZstd(dst, src []byte, limit int) ([]byte, error) {
-	if d.zstd == nil {
-		dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-			zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(maxWindow))
-		if err != nil {
-			return dst, err
-		}
-		d.zstd = dec
-	}
-	room := min(max(zstdContentSize(src), 4*len(src), firstScratch, cap(dst)), limit)
-	for {
-		dst = grow(dst, room)
-		out, err := d.zstd.DecodeAll(src, dst[:0:room])
-		switch {
-		case err == nil:
-			return out, nil
-		case !errors.Is(err, zstd.ErrDecoderSizeExceeded):
-			return dst, badStream(Zstd, "content: "+err.Error())
-		case room >= limit:
-			return dst, ErrTooLarge
-		}
-		room = min(2*room, limit)
-	}
-}
-
-// zstdContentSize is the size that the first frame declares, 0 for none. It is
-// a hint: the limit is applied by the caller.
-func zstdContentSize(src []byte) int {
-	var h zstd.Header
-	if h.Decode(src) != nil || !h.HasFCS || h.FrameContentSize > DefaultMaxDecompressed {
-		return 0
-	}
-	return int(h.FrameContentSize)
 }
 
 // Pool hands out at most n Decompressors at a time, so that many connections

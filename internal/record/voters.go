@@ -83,12 +83,10 @@ type fields struct {
 	bad bool
 }
 
-var zeros [16]byte
-
 func (d *fields) take(n int) []byte {
 	if d.bad || n > len(d.b) {
 		d.bad = true
-		return zeros[:min(n, len(zeros))]
+		return make([]byte, n) // of a fixed-size field: 16 bytes at most
 	}
 	out := d.b[:n]
 	d.b = d.b[n:]
@@ -131,7 +129,8 @@ func (d *fields) compactString() string {
 		d.bad = true
 		return ""
 	}
-	s := string(d.take(n))
+	s := string(d.b[:n])
+	d.b = d.b[n:]
 	if !utf8.ValidString(s) {
 		d.bad = true
 	}
