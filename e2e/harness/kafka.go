@@ -14,6 +14,8 @@ type Kafka struct {
 	Release string // such as 4.4.0
 	Dir     string // holds server.properties and data
 	Addr    string
+
+	owned bool // a test has taken over stopping it
 }
 
 func kafkaScript(t testing.TB) string { return filepath.Join(Root(t), "e2e", "kafka", "kafka") }
@@ -46,7 +48,10 @@ func (k *Kafka) Up(t testing.TB) {
 	if code != 0 {
 		t.Fatalf("start Apache Kafka %s: %s%s\n%s", k.Release, out, errs, k.Log())
 	}
-	t.Cleanup(func() { run(t, k.command(t, "down", k.Dir, "KILL")) })
+	if !k.owned { // the test that started it first, not a subtest that restarts it
+		k.owned = true
+		t.Cleanup(func() { run(t, k.command(t, "down", k.Dir, "KILL")) })
+	}
 }
 
 // Down stops the node cleanly; Kill ends it at once.
