@@ -4,7 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X github.com/varvelog/varve/internal/cli.Version=$(VERSION)
 BIN      = bin/varve
 
-.PHONY: all build run test race lint fuzz oracle bench e2e clean help
+.PHONY: all build run test race lint fuzz oracle bench bench-quick e2e clean help
 
 all: build
 
@@ -37,6 +37,9 @@ oracle: ## seeded random operations on the log against a model in memory
 
 bench: build ## the benchmark: pieces, and the binary beside the bare system calls
 	@$(MAKE) -C bench bench
+
+bench-quick: build ## a minute of it: the binary beside the bare system calls, ratios only
+	@$(MAKE) -C bench quick
 
 e2e: build ## foreign clients and Apache Kafka against the binary (needs Java, Python, Node; see e2e/README.md)
 	cd e2e && $(GO) test -count=1 -timeout 60m ./...
