@@ -44,6 +44,11 @@ func (s *Scanner) Reset(r io.ReaderAt, from, to int64) {
 	*s = Scanner{r: r, next: from, position: from, end: to, buf: s.buf[:0]}
 }
 
+// ReadAhead makes the scan read the file in pieces of the buffer's size from the
+// start, for a lookup that needs several headers close to each other in one
+// read. It holds until the next Reset.
+func (s *Scanner) ReadAhead() { s.whole = true }
+
 // Next moves to the next batch. It returns false at the end of the whole
 // batches and at an error, which Err tells apart.
 func (s *Scanner) Next() bool {
