@@ -252,11 +252,7 @@ func (x *mapped) unmapLocked() error {
 	return m.Unmap()
 }
 
-// Prepare makes sure that n more entries can be stored: there is room in the
-// file, and blocks on the disk. A full disk is an error here, before anything
-// is written, and not a fault later. It returns ErrFull when the file has no room.
-func (x *mapped) Prepare(n int) error { return x.prepare(n, 0) }
-
+// prepare is Prepare, with spare slots kept free at the end.
 func (x *mapped) prepare(n, spare int) error {
 	v := x.cur.Load()
 	if v == nil {
@@ -322,8 +318,8 @@ func (x *mapped) fallBack() error {
 
 // append stores the first x.entry bytes of x.scratch as the next entry and
 // publishes it. Its key must not be below that of the entry before.
-func (x *mapped) append(key int64, spare int) error {
-	if err := x.prepare(1, spare); err != nil {
+func (x *mapped) append(key int64) error {
+	if err := x.prepare(1, 0); err != nil {
 		return err
 	}
 	v := x.cur.Load()
@@ -368,9 +364,6 @@ func (x *mapped) truncateEntries(n int64) error {
 	}
 	return nil
 }
-
-// Truncate drops all entries; the length of the file stays.
-func (x *mapped) Truncate() error { return x.truncateEntries(0) }
 
 // Reset drops all entries and gives the file its full length again.
 func (x *mapped) Reset() error {

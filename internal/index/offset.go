@@ -59,12 +59,18 @@ func (x *OffsetIndex) Append(offset kafka.Offset, pos int64) error {
 	}
 	binary.BigEndian.PutUint32(x.scratch[:], uint32(rel))
 	binary.BigEndian.PutUint32(x.scratch[4:], uint32(pos))
-	if err := x.append(int64(rel), 0); err != nil {
+	if err := x.append(int64(rel)); err != nil {
 		return err
 	}
 	x.last, x.lastKnown = int64(rel), true
 	return nil
 }
+
+// Prepare makes sure that n more entries can be stored: there is room in the
+// file, and there are blocks on the disk. A full disk is an error here, before
+// anything is written, and not a fault later. It returns ErrFull when the file
+// has no room.
+func (x *OffsetIndex) Prepare(n int) error { return x.prepare(n, 0) }
 
 // loadLast reads the last entry after the file was opened or cut. lastKnown
 // stays false when there is none.
@@ -196,7 +202,7 @@ func (x *OffsetIndex) TruncateTo(offset kafka.Offset) error {
 	if err != nil {
 		return err
 	}
-	return x.cut(keep)
+	return x.TruncateEntries(int(keep))
 }
 
 // keepBelow is how many entries a truncation leaves: none when the first lies
@@ -216,13 +222,14 @@ func (x *mapped) keepBelow(n int64, compare func(i int64) (int, error)) (int64, 
 	return lower + 1, nil
 }
 
-func (x *OffsetIndex) cut(n int64) error {
+// TruncateEntries leaves the first n entries. The file keeps its length.
+func (x *OffsetIndex) TruncateEntries(n int) error {
 	x.lastKnown = false
-	return x.truncateEntries(n)
+	return x.truncateEntries(int64(n))
 }
 
 // Truncate drops all entries; the length of the file stays.
-func (x *OffsetIndex) Truncate() error { return x.cut(0) }
+func (x *OffsetIndex) Truncate() error { return x.TruncateEntries(0) }
 
 // Reset drops all entries and gives the file its full length again.
 func (x *OffsetIndex) Reset() error {

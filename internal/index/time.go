@@ -75,7 +75,7 @@ func (x *TimeIndex) MaybeAppend(ts kafka.Timestamp, offset kafka.Offset, skipFul
 	}
 	binary.BigEndian.PutUint64(x.scratch[:], uint64(ts))
 	binary.BigEndian.PutUint32(x.scratch[8:], uint32(rel))
-	if err := x.append(int64(ts), 0); err != nil {
+	if err := x.append(int64(ts)); err != nil {
 		return err
 	}
 	x.last = TimePosition{ts, offset}
@@ -94,6 +94,10 @@ func (x *TimeIndex) loadLast() error {
 	x.last, x.lastKnown = last, true
 	return nil
 }
+
+// Prepare makes sure that n more entries can be stored, and the final one after
+// them: see OffsetIndex.Prepare.
+func (x *TimeIndex) Prepare(n int) error { return x.prepare(n, 1) }
 
 // Last is the last entry, or timestamp -1 at the base when there is none.
 func (x *TimeIndex) Last() (TimePosition, error) {
@@ -176,16 +180,17 @@ func (x *TimeIndex) TruncateTo(offset kafka.Offset) error {
 	if err != nil {
 		return err
 	}
-	return x.cut(keep)
+	return x.TruncateEntries(int(keep))
 }
 
-func (x *TimeIndex) cut(n int64) error {
+// TruncateEntries leaves the first n entries. The file keeps its length.
+func (x *TimeIndex) TruncateEntries(n int) error {
 	x.lastKnown = false
-	return x.truncateEntries(n)
+	return x.truncateEntries(int64(n))
 }
 
 // Truncate drops all entries; the length of the file stays.
-func (x *TimeIndex) Truncate() error { return x.cut(0) }
+func (x *TimeIndex) Truncate() error { return x.TruncateEntries(0) }
 
 // Reset drops all entries and gives the file its full length again.
 func (x *TimeIndex) Reset() error {

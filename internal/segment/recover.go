@@ -1,0 +1,132 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/varvelog/varve/internal/index"
+	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/record"
+	"github.com/varvelog/varve/internal/vfs"
+)
+
+// Recover makes the segment one that a crash did not touch: it checks every
+// batch from the first on, rebuilds the indexes with the entries that appends
+// would have made, and cuts the .log after the last batch that is whole and
+// right. visit sees each good batch in order (leader epochs and producer state
+// are rebuilt there; AppendTxn may be called from it) and may be nil. It returns
+// how many bytes were cut.
+//
+// A batch that fails its checksum ends the log. An error of the disk does not:
+// it is returned and nothing is cut. An offset that cannot be expressed is
+// ErrOverflow; the segment must be split then.
+func (s *Segment) Recover(visit Visit) (cut int64, err error) {
+	f, err := s.file()
+	if err != nil {
+		return 0, err
+	}
+	size, err := f.Size()
+	if err != nil {
+		return 0, err
+	}
+	if err := errors.Join(s.offsets.Reset(), s.times.Reset(), s.txns.Reset()); err != nil {
+		return 0, err
+	}
+	s.active = true
+	s.unsynced.Store(true)
+	s.size.Store(size)
+	s.ring.Store(nil)
+	s.rolling, s.sinceEntry, s.broken = kafka.NoTimestamp, 0, nil
+	s.setMax(index.TimePosition{Timestamp: kafka.NoTimestamp, Offset: s.base})
+	r := recovery{s: s, visit: visit}
+	end, err := s.Scan(0, size, r.batch)
+	if err != nil && !errors.Is(err, record.ErrCorrupt) && !errors.Is(err, record.ErrInvalid) {
+		return 0, err
+	}
+	if r.failed != nil {
+		return 0, r.failed
+	}
+	s.setMax(r.max)
+	if end < size {
+		if err := f.Truncate(end); err != nil {
+			return 0, err
+		}
+	}
+	s.size.Store(end)
+	s.reserved, s.reserveStart = 0, end
+	return size - end, s.trimIndexes()
+}
+
+// recovery is one Recover while it runs.
+type recovery struct {
+	s         *Segment
+	visit     Visit
+	max       index.TimePosition
+	lastEntry int64 // start of the batch that the last index entry is for
+	unindexed bool  // the disk is full: the rest is found by walking
+	failed    error // of visit: it does not end the log, whatever it is
+}
+
+func (r *recovery) batch(h *record.Header, b []byte, pos int64) error {
+	s := r.s
+	if pos == 0 {
+		r.max = s.max
+	}
+	if err := record.Check(b); err != nil {
+		return err
+	}
+	if _, err := index.Relative(s.base, h.LastOffset); err != nil {
+		return err
+	}
+	if h.MaxTimestamp > r.max.Timestamp {
+		r.max = index.TimePosition{Timestamp: h.MaxTimestamp, Offset: h.LastOffset}
+	}
+	if pos-r.lastEntry > s.opts.IndexInterval && !r.unindexed {
+		if err := r.index(h.LastOffset, pos); err != nil {
+			return err
+		}
+	}
+	if r.visit == nil {
+		return nil
+	}
+	if err := r.visit(h, b, pos); err != nil {
+		r.failed = err
+		return err
+	}
+	return nil
+}
+
+// index adds an entry for the batch at pos. A full disk must not keep a log
+// from being read: without an entry a lookup walks a little further.
+func (r *recovery) index(last kafka.Offset, pos int64) error {
+	err := r.s.offsets.Append(last, pos)
+	if err == nil {
+		err = r.s.times.MaybeAppend(r.max.Timestamp, r.max.Offset, false)
+	}
+	if vfs.IsFull(err) || errors.Is(err, index.ErrFull) {
+		r.unindexed = true
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("rebuild index at %d: %w", pos, err)
+	}
+	r.lastEntry = pos
+	return nil
+}
+
+// trimIndexes adds the final entry of the time index and cuts both files to
+// their entries.
+func (s *Segment) trimIndexes() error {
+	if err := s.loadMax(); err != nil {
+		return err
+	}
+	err := s.times.MaybeAppend(s.max.Timestamp, s.max.Offset, true)
+	if err != nil && !vfs.IsFull(err) {
+		return fmt.Errorf("final time index entry: %w", err)
+	}
+	if err := errors.Join(s.offsets.Trim(), s.times.Trim()); err != nil {
+		return err
+	}
+	s.active = false
+	return nil
+}

@@ -1,0 +1,163 @@
+package segment
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/record"
+	"github.com/varvelog/varve/internal/vfs"
+)
+
+// headerChunk is what one read of a search over batch headers brings in: more
+// than one index interval, so that a lookup needs one read.
+const headerChunk = 8 << 10
+
+// Scanners lent for the time of one search or scan.
+var (
+	searches = sync.Pool{New: func() any { return record.NewScanner(nil, 0, 0, headerChunk) }}
+	scans    = sync.Pool{New: func() any { return record.NewScanner(nil, 0, 0, record.ScanBuffer) }}
+)
+
+// search lends a scanner over the headers of [from, to); giveBack ends the loan.
+func search(f vfs.File, from, to int64) *record.Scanner {
+	sc := searches.Get().(*record.Scanner)
+	sc.Reset(f, from, to)
+	sc.ReadAhead()
+	return sc
+}
+
+func giveBack(sc *record.Scanner) {
+	sc.Reset(nil, 0, 0)
+	searches.Put(sc)
+}
+
+// explain adds the name of the file to an error of a scan.
+func explain(f vfs.File, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", f.Name(), err)
+}
+
+// walk calls visit for the batch headers from the index entry at or before near
+// on, until it returns false. It begins at the start of the .log when the index
+// cannot be read, or when its entry does not fit the batch that it points at: a
+// damaged index costs time and nothing else.
+func (s *Segment) walk(f vfs.File, end int64, near kafka.Offset, visit func(sc *record.Scanner) bool) error {
+	entry, err := s.offsets.Lookup(near)
+	if err != nil || entry.Byte < 0 || entry.Byte >= end {
+		entry.Byte = 0
+	}
+	sc := search(f, entry.Byte, end)
+	defer giveBack(sc)
+	if entry.Byte > 0 && !(sc.Next() && sc.Header().BaseOffset >= s.base && sc.Header().LastOffset <= entry.Offset) {
+		sc.Reset(f, 0, end)
+		sc.ReadAhead()
+		entry.Byte = 0
+	}
+	if entry.Byte > 0 && !visit(sc) {
+		return nil
+	}
+	for sc.Next() {
+		if !visit(sc) {
+			return nil
+		}
+	}
+	return explain(f, sc.Err())
+}
+
+// find returns the first batch whose last offset is at or after target.
+func (s *Segment) find(f vfs.File, end int64, target kafka.Offset) (at Location, ok bool, err error) {
+	err = s.walk(f, end, target, func(sc *record.Scanner) bool {
+		if sc.Header().LastOffset >= target {
+			at, ok = Location{sc.Position(), int64(sc.Header().Size)}, true
+		}
+		return !ok
+	})
+	return at, ok, err
+}
+
+// findFrom does the same from a byte at which a batch starts.
+func findFrom(f vfs.File, from, end int64, target kafka.Offset) (at Location, ok bool, err error) {
+	sc := search(f, from, end)
+	defer giveBack(sc)
+	for sc.Next() {
+		if h := sc.Header(); h.LastOffset >= target {
+			return Location{sc.Position(), int64(h.Size)}, true, nil
+		}
+	}
+	return Location{}, false, explain(f, sc.Err())
+}
+
+// Visit is called with each whole batch of a scan: its header, its bytes, which
+// are valid until it returns, and the byte of the .log at which it starts.
+type Visit func(h *record.Header, batch []byte, pos int64) error
+
+// Scan calls visit for each whole batch from byte from, where one must start, up
+// to the end, or only for those that start before byte to. It looks at no
+// checksum. It ends silently at a partial batch and returns where the last whole
+// one ended; a *record.CorruptError where the framing breaks.
+func (s *Segment) Scan(from, to int64, visit Visit) (end int64, err error) {
+	f, err := s.file()
+	if err != nil {
+		return from, err
+	}
+	sc := scans.Get().(*record.Scanner)
+	defer func() {
+		sc.Reset(nil, 0, 0)
+		scans.Put(sc)
+	}()
+	sc.Reset(f, from, s.size.Load())
+	for sc.Next() && sc.Position() < to {
+		b, err := sc.Batch()
+		if err != nil {
+			return sc.Position(), explain(f, err)
+		}
+		if err := visit(sc.Header(), b, sc.Position()); err != nil {
+			return sc.Position(), err
+		}
+	}
+	return sc.ValidEnd(), explain(f, sc.Err())
+}
+
+// FirstTimestamp is the largest timestamp of the first batch, -1 when the
+// segment is empty.
+func (s *Segment) FirstTimestamp() (kafka.Timestamp, error) {
+	f, err := s.file()
+	if err != nil {
+		return kafka.NoTimestamp, err
+	}
+	sc := search(f, 0, s.size.Load())
+	defer giveBack(sc)
+	if sc.Next() {
+		return sc.Header().MaxTimestamp, nil
+	}
+	return kafka.NoTimestamp, explain(f, sc.Err())
+}
+
+// ReadNextOffset finds the offset after the last batch by walking from the last
+// index entry on; the base offset when there is none.
+func (s *Segment) ReadNextOffset() (kafka.Offset, error) {
+	f, err := s.file()
+	if err != nil {
+		return 0, err
+	}
+	last, err := s.offsets.LastOffset()
+	if err != nil {
+		last = s.base
+	}
+	next := s.base
+	err = s.walk(f, s.size.Load(), last, func(sc *record.Scanner) bool {
+		next = sc.Header().NextOffset()
+		return true
+	})
+	return next, err
+}
+
+// HasOverflow reports whether an offset of the segment cannot be expressed
+// relative to its base, so that it must be split.
+func (s *Segment) HasOverflow() (bool, error) {
+	next, err := s.ReadNextOffset()
+	return err == nil && next > s.base && next-1-s.base > maxRelative, err
+}

@@ -1,0 +1,170 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/varvelog/varve/internal/index"
+	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/vfs"
+)
+
+// Seal is what happens to the active segment at a roll: the time index gets its
+// final entry, the indexes are cut to their entries, and the blocks reserved
+// ahead of the .log are given back. It makes nothing durable: Flush does.
+func (s *Segment) Seal() error {
+	if err := s.trimIndexes(); err != nil {
+		return err
+	}
+	return s.giveBackBlocks()
+}
+
+func (s *Segment) giveBackBlocks() error {
+	if s.reserved <= s.size.Load() {
+		return nil
+	}
+	f, err := s.file()
+	if err != nil {
+		return err
+	}
+	s.reserved = 0
+	return f.Truncate(s.size.Load())
+}
+
+// Flush makes the segment durable: first the .log, then the indexes. It may run
+// beside Append. After an error the data directory must not be trusted.
+func (s *Segment) Flush() error {
+	release, held := s.Acquire()
+	if !held {
+		return nil // deleted, or closed, which flushes
+	}
+	defer release()
+	f, err := s.file()
+	if err != nil {
+		return err
+	}
+	s.unsynced.Store(false)
+	if err := f.SyncData(); err != nil {
+		return fmt.Errorf("flush: %w", err)
+	}
+	for _, flush := range []func() error{s.offsets.Flush, s.times.Flush, s.txns.Flush} {
+		if err := flush(); err != nil {
+			return fmt.Errorf("flush index: %w", err)
+		}
+	}
+	return nil
+}
+
+// Close is the clean end of the segment: it is sealed if it was written to,
+// flushed if anything was not yet, and closed when the last region that is being
+// sent has gone. A second call does nothing.
+func (s *Segment) Close() error {
+	if s.hold.Load() == nil {
+		return nil
+	}
+	var err error
+	sealed := s.active && !s.opts.ReadOnly
+	if sealed {
+		err = s.Seal()
+	}
+	if err == nil && (sealed || s.unsynced.Load()) {
+		err = s.Flush()
+	}
+	return errors.Join(err, s.Abandon())
+}
+
+// Abandon closes the files as they are and writes nothing more: for a data
+// directory that must not be touched again, and for the -delete and -stray ones.
+func (s *Segment) Abandon() error { return s.letGo(s.closeFiles) }
+
+// Delete closes the segment and unlinks its files, at once or when the last
+// region that is being sent has gone.
+func (s *Segment) Delete() error {
+	return s.letGo(func() error { return errors.Join(s.closeFiles(), s.unlink()) })
+}
+
+// letGo drops the owner's reference; the last reader out, or the owner itself,
+// runs then. A second call does nothing.
+func (s *Segment) letGo(then func() error) error {
+	h := s.hold.Swap(nil)
+	if h == nil {
+		return nil
+	}
+	h.then = then
+	_, err := h.drop()
+	return err
+}
+
+func (s *Segment) closeFiles() error {
+	err := errors.Join(s.offsets.Close(), s.times.Close(), s.txns.Close())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.log.Swap(nil); f != nil {
+		err = errors.Join(err, f.Close())
+	}
+	return err
+}
+
+func (s *Segment) unlink() error {
+	return errors.Join(removeIfThere(s.fs, s.Path()), s.offsets.Delete(), s.times.Delete(), s.txns.Delete())
+}
+
+// RemoveFiles unlinks the files of a segment that is not open; those that are
+// missing are passed over.
+func RemoveFiles(fsys vfs.FS, dir string, base kafka.Offset, suffix string) error {
+	var err error
+	for _, ext := range []string{LogExt, IndexExt, TimeIndexExt, TxnIndexExt} {
+		err = errors.Join(err, removeIfThere(fsys, filepath.Join(dir, Name(base, ext)+suffix)))
+	}
+	return err
+}
+
+// ChangeSuffix renames the four files: ("", DeletedSuffix) marks a segment as
+// deleted, (CleanedSuffix, SwapSuffix) and (SwapSuffix, "") bring a rewritten one
+// in. Open files and regions being sent stay valid.
+func (s *Segment) ChangeSuffix(to string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.pathLocked(LogExt)
+	s.suffix = to
+	return errors.Join(
+		s.fs.Rename(old, s.pathLocked(LogExt)),
+		s.offsets.Rename(s.pathLocked(IndexExt)),
+		s.times.Rename(s.pathLocked(TimeIndexExt)),
+		s.txns.Rename(s.pathLocked(TxnIndexExt)),
+	)
+}
+
+// SetDir tells where the files are now that their directory was renamed.
+func (s *Segment) SetDir(dir string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dir = dir
+	s.offsets.SetPath(s.pathLocked(IndexExt))
+	s.times.SetPath(s.pathLocked(TimeIndexExt))
+	s.txns.SetPath(s.pathLocked(TxnIndexExt))
+}
+
+// SanityCheck is what Kafka checks of a segment that it loads after a clean
+// stop: there is an .index, and the transaction index is not corrupt. The error
+// is index.ErrCorrupt when the segment must be recovered. A missing time index
+// is made, empty.
+func (s *Segment) SanityCheck() error {
+	exists, err := s.IndexFileExists()
+	if err != nil {
+		return err
+	}
+	if !exists {
+		return &index.CorruptError{Path: s.offsets.Path(), Reason: "the file is missing"}
+	}
+	return s.txns.SanityCheck()
+}
+
+func removeIfThere(fsys vfs.FS, path string) error {
+	if err := fsys.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

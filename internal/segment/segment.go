@@ -1,0 +1,290 @@
+// Package segment is one .log file of a partition with its three indexes: it
+// appends batches and their index entries in Kafka's order, finds the bytes that
+// answer a read, and recovers what a crash left (Kafka's LogSegment).
+//
+// Before it on the path: commitlog, which orders segments into a log and is the
+// only writer of each. After it: index, record for the framing, and the disk.
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/varvelog/varve/internal/index"
+	"github.com/varvelog/varve/internal/invariant"
+	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/vfs"
+)
+
+// Errors that callers branch on.
+var (
+	// ErrClosed is returned once the segment was closed or deleted.
+	ErrClosed = errors.New("segment is closed")
+	// ErrTooLong is returned for an append that would make the file longer than 2^31-1 bytes.
+	ErrTooLong = errors.New("segment would be longer than 2^31-1 bytes")
+	// ErrOverflow is returned, as *index.OverflowError, for an offset beyond the base + 2^31-1.
+	ErrOverflow = index.ErrOverflow
+	// ErrIndexFull is returned, with nothing written, for an append of several
+	// batches whose index entries have no room. The log rolls and tries again.
+	ErrIndexFull = index.ErrFull
+)
+
+// Options go with Open. IndexInterval and MaxIndexBytes are the topic's at that
+// time: a segment keeps them while it is open.
+type Options struct {
+	IndexInterval int64           // index.interval.bytes
+	MaxIndexBytes int             // segment.index.bytes
+	Now           kafka.Timestamp // when the segment is opened; a roll by time counts from it
+	RollJitterMs  int64           // what a roll by time comes earlier
+	Suffix        string          // appended to every file name; empty for a live segment
+	// Create makes a new .log file. It must not exist yet.
+	Create bool
+	// Preallocate reserves this many bytes when the file is created; 0 reserves
+	// none then. The length of the file stays the bytes written.
+	Preallocate int64
+	// SegmentBytes is segment.bytes: blocks are not reserved past it.
+	SegmentBytes int64
+	// ReadOnly writes nothing: for tools that look at a directory.
+	ReadOnly bool
+	// OnError is told about a close or an unlinking that failed after the last
+	// reader had gone, when its owner no longer waits. May be nil.
+	OnError func(error)
+}
+
+// Segment is one .log file and its indexes. Its files are opened at their first
+// use, so that a log of thousands of segments opens only those that are read.
+//
+// The owner (commitlog, under the mutex of its log) is the only writer: Append,
+// ShouldRoll, Seal, TruncateTo, Recover and Close are its. Reads, time lookups
+// and Flush run beside it without a lock, on what Append published.
+type Segment struct {
+	fs   vfs.FS
+	base kafka.Offset
+	opts Options
+
+	offsets *index.OffsetIndex
+	times   *index.TimeIndex
+	txns    *index.TxnIndex
+
+	// size is the end of the last whole batch. Readers see no byte behind it.
+	size atomic.Int64
+	log  atomic.Pointer[logFile] // nil until the first use
+	// hold is what readers keep the segment by; nil once it was closed or deleted.
+	hold atomic.Pointer[hold]
+	// ring remembers where the last batches start; nil until a reader asked.
+	ring atomic.Pointer[ring]
+	// unsynced says that the .log changed since the last sync of it.
+	unsynced atomic.Bool
+
+	mu     sync.Mutex // opening the .log, renaming and closing
+	dir    string     // guarded by mu
+	suffix string     // guarded by mu
+
+	maxMu sync.Mutex // the largest timestamp, which retention and lookups read
+	max   index.TimePosition
+	// maxKnown is false until the time index was asked; guarded by maxMu.
+	maxKnown bool
+
+	// The writer's own.
+	sinceEntry   int64 // bytes appended since the last index entry
+	created      kafka.Timestamp
+	rolling      kafka.Timestamp // of the first batch; -1 while unknown
+	active       bool            // the indexes have their full length
+	broken       error           // a failed write that could not be cut back
+	reserved     int64           // blocks of the .log exist below it
+	reserveStart int64           // length at open, from which the first MiB counts
+	noReserve    bool
+	vec          [][]byte
+}
+
+// logFile lets an interface be stored atomically.
+type logFile struct{ vfs.File }
+
+// hold counts the readers of a segment: one for its owner, one for each region
+// on its way to a socket. When the owner lets go, the last one out runs then.
+type hold struct {
+	refs    atomic.Int64
+	release func() // bound once, so that handing out a region allocates nothing
+	gone    chan struct{}
+	then    func() error // set before the owner's reference is dropped; may be nil
+}
+
+func newHold(onError func(error)) *hold {
+	h := &hold{gone: make(chan struct{})}
+	h.refs.Store(1)
+	h.release = func() {
+		if _, err := h.drop(); err != nil && onError != nil {
+			onError(err)
+		}
+	}
+	return h
+}
+
+func (h *hold) take() bool {
+	for {
+		n := h.refs.Load()
+		if n == 0 {
+			return false
+		}
+		if h.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// drop gives a reference back. The last one out runs h.then and gets its error.
+func (h *hold) drop() (last bool, err error) {
+	n := h.refs.Add(-1)
+	if n < 0 {
+		invariant.Violated("segment released %d times too often", -n)
+	}
+	if n > 0 {
+		return false, nil
+	}
+	if h.then != nil {
+		err = h.then()
+	}
+	close(h.gone)
+	return true, err
+}
+
+// Open opens the segment of a directory that starts at base, or makes it.
+func Open(fsys vfs.FS, dir string, base kafka.Offset, o Options) (*Segment, error) {
+	s := &Segment{fs: fsys, base: base, opts: o, dir: dir, suffix: o.Suffix, created: o.Now, rolling: kafka.NoTimestamp}
+	at := func(ext string) index.Options {
+		return index.Options{FS: fsys, Path: s.pathLocked(ext), Base: base, MaxBytes: o.MaxIndexBytes, ReadOnly: o.ReadOnly}
+	}
+	s.offsets = index.NewOffset(at(IndexExt))
+	s.times = index.NewTime(at(TimeIndexExt))
+	s.txns = index.NewTxn(at(TxnIndexExt))
+	s.hold.Store(newHold(o.OnError))
+	if o.Create {
+		if err := s.create(); err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+	info, err := fsys.Stat(s.pathLocked(LogExt))
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > math.MaxInt32 {
+		return nil, fmt.Errorf("%s: %w", s.pathLocked(LogExt), ErrTooLong)
+	}
+	s.size.Store(info.Size())
+	s.reserveStart = info.Size()
+	return s, nil
+}
+
+func (s *Segment) create() error {
+	file, err := s.fs.OpenFile(s.Path(), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	if s.opts.Preallocate > 0 {
+		err := file.Reserve(0, s.opts.Preallocate)
+		if err != nil && !errors.Is(err, vfs.ErrUnsupported) {
+			return errors.Join(err, file.Close(), s.fs.Remove(s.Path()))
+		}
+		s.reserved = s.opts.Preallocate
+	}
+	s.active = true
+	s.log.Store(&logFile{file})
+	return nil
+}
+
+// file returns the open .log.
+func (s *Segment) file() (vfs.File, error) {
+	if f := s.log.Load(); f != nil {
+		return f.File, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.log.Load(); f != nil {
+		return f.File, nil
+	}
+	if s.hold.Load() == nil {
+		return nil, ErrClosed
+	}
+	flag := os.O_RDWR
+	if s.opts.ReadOnly {
+		flag = os.O_RDONLY
+	}
+	f, err := s.fs.OpenFile(s.pathLocked(LogExt), flag, 0)
+	if err != nil {
+		return nil, err
+	}
+	s.log.Store(&logFile{f})
+	return f, nil
+}
+
+func (s *Segment) pathLocked(ext string) string {
+	return filepath.Join(s.dir, Name(s.base, ext)+s.suffix)
+}
+
+// BaseOffset is the offset that the segment's files are named after.
+func (s *Segment) BaseOffset() kafka.Offset { return s.base }
+
+// Size is the length of the .log in bytes, up to the last whole append.
+func (s *Segment) Size() int64 { return s.size.Load() }
+
+// Path is where the .log is now.
+func (s *Segment) Path() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pathLocked(LogExt)
+}
+
+// Created is when the segment was opened, or emptied by a truncation.
+func (s *Segment) Created() kafka.Timestamp { return s.created }
+
+// Offsets, Times and Txns are the segment's indexes, for tools and tests.
+func (s *Segment) Offsets() *index.OffsetIndex { return s.offsets }
+
+// Times is the time index.
+func (s *Segment) Times() *index.TimeIndex { return s.times }
+
+// Txns is the index of aborted transactions.
+func (s *Segment) Txns() *index.TxnIndex { return s.txns }
+
+// Acquire keeps the files of the segment as they are until release is called,
+// exactly once. ok is false when the segment was closed or deleted: the caller
+// looks at the list of segments again.
+func (s *Segment) Acquire() (release func(), ok bool) {
+	for {
+		h := s.hold.Load()
+		if h == nil {
+			return nil, false
+		}
+		if h.take() {
+			return h.release, true
+		}
+	}
+}
+
+// waitForReaders lets new readers take a new hold and waits until those of the
+// old one have gone.
+func (s *Segment) waitForReaders() {
+	old := s.hold.Load()
+	if old == nil {
+		return
+	}
+	s.hold.Store(newHold(s.opts.OnError))
+	_, _ = old.drop() // nothing was to be done at the end of this hold
+	<-old.gone
+}
+
+// IndexFileExists reports whether the .index is there; a segment without one is recovered.
+func (s *Segment) IndexFileExists() (bool, error) {
+	_, err := s.fs.Stat(s.offsets.Path())
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}

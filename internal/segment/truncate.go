@@ -1,0 +1,83 @@
+package segment
+
+import (
+	"errors"
+
+	"github.com/varvelog/varve/internal/index"
+	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/record"
+)
+
+// TruncateTo removes the batch that holds offset and everything behind it, and
+// the index entries at and after offset. It returns the bytes cut. The indexes
+// get their full length: a truncated segment is the active one.
+//
+// It waits for regions on their way to a socket: bytes that may still be sent
+// are not cut off and written anew under the sender.
+func (s *Segment) TruncateTo(offset kafka.Offset, now kafka.Timestamp) (cut int64, err error) {
+	at, ok, err := s.Locate(offset)
+	if err != nil {
+		return 0, err
+	}
+	f, err := s.file()
+	if err != nil {
+		return 0, err
+	}
+	if err := errors.Join(s.offsets.TruncateTo(offset), s.times.TruncateTo(offset), s.txns.TruncateTo(offset)); err != nil {
+		return 0, err
+	}
+	if err := s.Activate(); err != nil {
+		return 0, err
+	}
+	if ok {
+		size := s.size.Load()
+		s.size.Store(at.Byte) // no new reader sees what goes
+		s.ring.Store(nil)
+		s.waitForReaders()
+		if err := f.Truncate(at.Byte); err != nil {
+			return 0, err
+		}
+		s.unsynced.Store(true)
+		s.broken = nil
+		s.reserved, s.reserveStart = 0, at.Byte
+		cut = size - at.Byte
+	}
+	if s.size.Load() == 0 {
+		s.created, s.rolling = now, kafka.NoTimestamp
+	}
+	s.sinceEntry = 0
+	return cut, s.reloadMax()
+}
+
+// Activate gives the indexes the length that those of an active segment have.
+func (s *Segment) Activate() error {
+	s.active = true
+	return errors.Join(s.offsets.Resize(), s.times.Resize())
+}
+
+// reloadMax finds the largest timestamp anew after a truncation, if it was
+// known: the last time index entry, or a batch behind it that is later.
+func (s *Segment) reloadMax() error {
+	s.maxMu.Lock()
+	known := s.maxKnown
+	s.maxMu.Unlock()
+	if !known {
+		return nil
+	}
+	largest, err := s.times.Last()
+	if err != nil {
+		return err
+	}
+	f, err := s.file()
+	if err != nil {
+		return err
+	}
+	err = s.walk(f, s.size.Load(), largest.Offset, func(sc *record.Scanner) bool {
+		if h := sc.Header(); h.MaxTimestamp > largest.Timestamp {
+			largest = index.TimePosition{Timestamp: h.MaxTimestamp, Offset: h.LastOffset}
+		}
+		return true
+	})
+	s.setMax(largest)
+	return err
+}
