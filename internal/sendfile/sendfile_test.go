@@ -203,14 +203,14 @@ func TestPeerThatAcceptsNothingRunsIntoTheStallDeadline(t *testing.T) {
 }
 
 func TestDeadlineIsLiftedAfterASlowSend(t *testing.T) {
-	file, content := realFile(t, 16<<20)
+	file, content := realFile(t, 4<<20)
 	server, client := pair(t)
-	server.SetWriteBuffer(16 << 10) // park often
+	server.SetWriteBuffer(256 << 10) // park often
 	s := newSender(t, server)
 	s.SetStall(time.Minute)
 	result := make(chan error, 1)
 	go func() {
-		err := s.SendRegion(vfs.Region{File: file, Length: 16 << 20})
+		err := s.SendRegion(vfs.Region{File: file, Length: 4 << 20})
 		result <- err
 	}()
 	got := make([]byte, len(content))
