@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/varvelog/varve/internal/sendfile"
 	"github.com/varvelog/varve/internal/wire"
 )
 
@@ -59,13 +60,13 @@ func (c *Conn) inputError(err error) error {
 
 // outputError gives an error of a write its reason.
 func (c *Conn) outputError(err error) error {
-	var pathErr *os.PathError
+	var fileErr *sendfile.FileError
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &CloseError{Reason: ReasonSendTimeout, Err: err}
 	case errors.Is(err, net.ErrClosed) && c.l.isStopping():
 		return &CloseError{Reason: ReasonStop}
-	case errors.As(err, &pathErr) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
+	case errors.As(err, &fileErr):
 		return &CloseError{Reason: ReasonFile, Err: err}
 	}
 	return &CloseError{Reason: ReasonNetwork, Err: err}

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/varvelog/varve/internal/sendfile"
 	"github.com/varvelog/varve/internal/wire"
 )
 
@@ -58,7 +59,7 @@ type Conn struct {
 	id     uint64
 	tcp    *net.TCPConn
 	rc     syscall.RawConn
-	sender *socketWriter
+	sender *sendfile.Sender
 	addr   netip.Addr
 
 	readFn  func(fd uintptr) bool // stepRead, bound once: a method value per call would allocate
@@ -102,8 +103,11 @@ func newConn(l *Listener, tcp *net.TCPConn, addr netip.Addr, id uint64) (*Conn, 
 	if c.rc, err = tcp.SyscallConn(); err != nil {
 		return c, err
 	}
-	c.sender, err = newSocketWriter(tcp, l.cfg.SendTimeout)
-	return c, err
+	if c.sender, err = sendfile.NewSender(tcp); err != nil {
+		return c, err
+	}
+	c.sender.SetStall(l.cfg.SendTimeout)
+	return c, nil
 }
 
 // ID numbers the connections of a process, from 1.

@@ -480,4 +480,3 @@ func TestClientIDsAreRememberedWithoutCost(t *testing.T) {
 		t.Errorf("client ids %q, want [test, empty]", got)
 	}
 }
-
