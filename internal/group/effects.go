@@ -82,8 +82,8 @@ type Outcome struct {
 // Effects is what an operation asks for, in this order: append Records as one
 // batch; if that worked and Replay is set, give them to [Machine.Replay]; set
 // the timers and send the replies; and once the records are committed or have
-// failed, call Then and carry out what it returns. Without records Then is due
-// at once.
+// failed, call Then and carry out what it returns. Without records, and with
+// After committed, Then is due at once.
 type Effects struct {
 	Records []Record
 	Replay  bool
@@ -91,8 +91,11 @@ type Effects struct {
 	Timers  []Timer
 	Then    func(Outcome) Effects
 
-	// After, when positive, is an offset of the log that must be committed
-	// before the answer may be given: the answer shows what was written up to it.
+	// Divisible records may be appended as several batches when one would be too large.
+	Divisible bool
+
+	// After, when positive, is where the log must be committed to before Then is
+	// called: its answer shows what was written up to there.
 	After kafka.Offset
 }
 

@@ -15,7 +15,7 @@ import (
 func (m *Machine) OffsetCommit(c Context, r *kmsg.OffsetCommitRequest) Effects {
 	fx := Effects{Replay: true}
 	if code := m.checkCommit(r); code != kafka.None {
-		fx.reply(c.Waiter, commitAnswer(r, code))
+		fx.reply(c.Waiter, CommitError(r, code))
 		return fx
 	}
 	// A commit counts as a sign of life.
@@ -28,7 +28,7 @@ func (m *Machine) OffsetCommit(c Context, r *kmsg.OffsetCommitRequest) Effects {
 	if r.RetentionTimeMillis != -1 {
 		expires = c.Now + kafka.Timestamp(r.RetentionTimeMillis)
 	}
-	a := commitAnswer(r, kafka.None)
+	a := CommitError(r, kafka.None)
 	for i, t := range r.Topics {
 		for j, p := range t.Partitions {
 			if p.Metadata != nil && utf16Len(*p.Metadata) > m.cfg.OffsetMetadataMaxSize {
@@ -52,7 +52,7 @@ func (m *Machine) OffsetCommit(c Context, r *kmsg.OffsetCommitRequest) Effects {
 	fx.then(func(o Outcome) Effects {
 		var fx Effects
 		if o.Err != kafka.None {
-			a = commitAnswer(r, coordinatorError(o.Err))
+			a = CommitError(r, coordinatorError(o.Err))
 		}
 		fx.reply(c.Waiter, a)
 		return fx
@@ -91,8 +91,8 @@ func (m *Machine) checkCommit(r *kmsg.OffsetCommitRequest) kafka.ErrorCode {
 	return kafka.None
 }
 
-// commitAnswer answers every partition of the request with the code.
-func commitAnswer(r *kmsg.OffsetCommitRequest, code kafka.ErrorCode) *kmsg.OffsetCommitResponse {
+// CommitError answers every partition of the request with the code.
+func CommitError(r *kmsg.OffsetCommitRequest, code kafka.ErrorCode) *kmsg.OffsetCommitResponse {
 	a := kmsg.NewPtrOffsetCommitResponse()
 	for _, t := range r.Topics {
 		row := kmsg.NewOffsetCommitResponseTopic()

@@ -11,7 +11,7 @@ import (
 // offsets.retention.check.interval.ms. Offsets that an open transaction may
 // still change are kept.
 func (m *Machine) Expire(now kafka.Timestamp) Effects {
-	fx := Effects{Replay: true}
+	fx := Effects{Replay: true, Divisible: true}
 	for _, id := range m.groupIDs() {
 		if m.expireOffsets(&fx, id, now) && m.isEmpty(id) {
 			m.deleteRecords(&fx, id)
@@ -88,7 +88,7 @@ type DeletedTopic struct {
 // TopicsDeleted deletes the offsets of topics that are gone. Offsets of a newer
 // topic with the same name stay.
 func (m *Machine) TopicsDeleted(deleted []DeletedTopic) Effects {
-	fx := Effects{Replay: true}
+	fx := Effects{Replay: true, Divisible: true}
 	seen := map[string]bool{}
 	drop := func(id string, topics topicOffsets) {
 		topics.each(func(topic string, partition int32, o *Offset) {

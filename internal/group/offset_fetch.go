@@ -6,21 +6,48 @@ import (
 	"github.com/varvelog/varve/internal/kafka"
 )
 
-// OffsetFetch returns the committed offsets of one group: those of the topics
-// asked for, or all when the list is nil. Topics carry names, and ids where the
-// request has them. After is set to the offset of the log up to which the
-// answer depends on it.
+// OffsetFetch answers with the committed offsets of one group, as an
+// OffsetFetchResponse of that single group: the offsets of the topics asked
+// for, or all of them when the list is nil. Topics carry names, and ids where
+// the request has them.
 //
 // With requireStable, offsets that an open transaction may change are refused
-// as unstable (KIP-447).
-func (m *Machine) OffsetFetch(r *kmsg.OffsetFetchRequestGroup, requireStable bool) (a kmsg.OffsetFetchResponseGroup, after kafka.Offset) {
-	a = kmsg.NewOffsetFetchResponseGroup()
+// as unstable (KIP-447). The answer waits until what it shows is committed.
+func (m *Machine) OffsetFetch(c Context, r *kmsg.OffsetFetchRequestGroup, requireStable bool) Effects {
+	a := m.fetch(r, requireStable)
+	return Effects{
+		After: m.offsets.written[r.Group],
+		Then: func(o Outcome) Effects {
+			var fx Effects
+			if o.Err != kafka.None {
+				a = kmsg.NewOffsetFetchResponseGroup()
+				a.Group, a.ErrorCode = r.Group, int16(FetchError(o.Err))
+			}
+			answer := kmsg.NewPtrOffsetFetchResponse()
+			answer.Groups = append(answer.Groups, a)
+			fx.reply(c.Waiter, answer)
+			return fx
+		},
+	}
+}
+
+// FetchError maps an error to what OffsetFetch answers. Older consumers do not
+// know COORDINATOR_NOT_AVAILABLE there, so Kafka says NOT_COORDINATOR.
+func FetchError(code kafka.ErrorCode) kafka.ErrorCode {
+	if code = coordinatorError(code); code == kafka.ErrCoordinatorNotAvailable {
+		return kafka.ErrNotCoordinator
+	}
+	return code
+}
+
+func (m *Machine) fetch(r *kmsg.OffsetFetchRequestGroup, requireStable bool) kmsg.OffsetFetchResponseGroup {
+	a := kmsg.NewOffsetFetchResponseGroup()
 	a.Group = r.Group
 	var committed topicOffsets
 	if mg := m.modern[r.Group]; mg != nil && mg.kind != Share {
 		if code := mg.checkFetch(r.MemberID, r.MemberEpoch); code != kafka.None {
 			a.ErrorCode = int16(code)
-			return a, 0
+			return a
 		}
 		committed = m.offsets.groups[r.Group]
 	} else if m.classic[r.Group] != nil {
@@ -42,7 +69,7 @@ func (m *Machine) OffsetFetch(r *kmsg.OffsetFetchRequestGroup, requireStable boo
 		}
 		a.Topics = append(a.Topics, row)
 	}
-	return a, m.offsets.written[r.Group]
+	return a
 }
 
 func (m *Machine) fetchAll(a *kmsg.OffsetFetchResponseGroup, committed topicOffsets, requireStable bool) {
