@@ -52,14 +52,18 @@ func (l *loader) at(key string) Setting {
 	return l.missing(key)
 }
 
-// checkRequired refuses keys without a default that nobody set.
+// checkRequired refuses keys without a default that nobody set. Unless they are
+// complete no other rule can be checked.
 func (l *loader) checkRequired(b *Broker) (complete bool) {
 	complete = true
 	for _, key := range []string{"process.roles", "node.id", "controller.listener.names"} {
-		if _, set := b.lookup(key); set || l.refusedKey(key) {
+		if _, set := b.lookup(key); set {
 			continue
 		}
 		complete = false
+		if l.refusedKey(key) {
+			continue
+		}
 		l.refuse(l.missing(key), fmt.Sprintf("Missing required configuration %q which has no default value.", key), "")
 	}
 	return complete
@@ -75,11 +79,10 @@ func (l *loader) refusedKey(key string) bool {
 	return false
 }
 
-// checkRules applies the rules over several keys (KafkaConfig.validateValues).
+// checkRules applies the rules over several keys (KafkaConfig.validateValues). A
+// key whose value was refused has its default here, so that what else is wrong
+// is found in the same run.
 func (l *loader) checkRules(b *Broker) {
-	if !l.checkRequired(b) {
-		return
-	}
 	l.checkLogRules(b)
 	l.checkNetworkRules(b)
 	l.checkListeners(b)

@@ -139,11 +139,9 @@ func Load(src Sources) (*Broker, []Warning, error) {
 	l.checkKeys()
 	b := &Broker{static: l.static, builtin: l.builtin()}
 	b.ClusterID = clusterID(src.Env)
-	if len(l.errs) == 0 {
+	if l.checkRequired(b) {
 		b.fill()
 		l.checkRules(b)
-	} else {
-		l.checkRequired(b)
 	}
 	if len(l.errs) > 0 {
 		return nil, l.warnings, l.errs

@@ -122,7 +122,9 @@ type keyTable struct {
 
 // loadKeys parses the table once, when it is first asked for: `varve version`
 // and other tools that need no configuration do not pay for it.
-var loadKeys = sync.OnceValue(func() *keyTable {
+var loadKeys = sync.OnceValue(parseKeys)
+
+func parseKeys() *keyTable {
 	t := &keyTable{byScope: map[Scope][]Key{}, byName: map[Scope]map[string]Key{}}
 	docs := parseDocs(docsTSV)
 	rows := strings.Split(strings.TrimSuffix(keysTSV, "\n"), "\n")
@@ -143,7 +145,7 @@ var loadKeys = sync.OnceValue(func() *keyTable {
 		})
 	}
 	return t
-})
+}
 
 func (t *keyTable) add(k Key) {
 	t.byScope[k.Scope] = append(t.byScope[k.Scope], k)

@@ -215,8 +215,10 @@ func nearestKey(name string) string {
 			if squeeze(k.Name) == bare {
 				return k.Name
 			}
-			if d := Distance(name, k.Name); d < bestDistance {
-				best, bestDistance = k.Name, d
+			if n := len(name) - len(k.Name); n < bestDistance && -n < bestDistance { // else it is farther than that
+				if d := Distance(name, k.Name); d < bestDistance {
+					best, bestDistance = k.Name, d
+				}
 			}
 		}
 	}
