@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os/exec"
@@ -10,6 +11,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/varvelog/varve/e2e/harness"
 	"github.com/varvelog/varve/e2e/protocol"
@@ -334,6 +338,7 @@ func groupScenario(t *testing.T, server harness.Server, name string) {
 	server.Stop(t)
 	server.Restart(t)
 	admin = harness.StartDriver(t, name, server.Bootstrap())
+	led(t, server, topic)
 	send("after", 3)
 	again := harness.StartDriver(t, name, server.Bootstrap())
 	again.Do(protocol.Request{Op: "join", Group: group, Topics: []string{topic}})
@@ -347,6 +352,27 @@ func groupScenario(t *testing.T, server harness.Server, name string) {
 		t.Errorf("after the restart the group read %d records, want 18", len(resumed))
 	}
 	again.Do(protocol.Request{Op: "leave"})
+}
+
+// led returns when every partition of the topic has its leader back: a broker
+// may listen a moment before it leads, and not every library tries again.
+func led(t *testing.T, server harness.Server, topic string) {
+	t.Helper()
+	c, err := kgo.NewClient(kgo.SeedBrokers(server.Bootstrap()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for ctx.Err() == nil {
+		offsets, err := kadm.NewClient(c).ListEndOffsets(ctx, topic)
+		if err == nil && offsets.Error() == nil && len(offsets[topic]) > 0 {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatalf("%s has no leaders after 30 s", topic)
 }
 
 // pollUntil polls until count records came or 45 s have passed.
