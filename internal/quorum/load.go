@@ -1,0 +1,323 @@
+package quorum
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/metadata"
+	"github.com/varvelog/varve/internal/record"
+	"github.com/varvelog/varve/internal/vfs"
+)
+
+// loaded is what the files say. Loading reads them and changes nothing, so that
+// a directory that is refused stays as it was.
+type loaded struct {
+	image    *metadata.Image
+	snapshot snapshotID
+	hasLog   bool              // there is a segment file
+	end      kafka.Offset      // after the last whole batch
+	epoch    kafka.LeaderEpoch // last epoch in the log, else the snapshot's
+	cut      int64             // bytes of a torn tail behind the last whole batch
+	data     bool              // the log holds records of a controller that count
+	bytes    int64             // of the batches behind the snapshot
+	openTxn  bool              // the log ends inside a metadata transaction
+	kraft    kraftState
+	first    []metadata.Record // records of a bootstrap snapshot (end offset 0)
+}
+
+// kraftState is what the control records say of the quorum itself.
+type kraftState struct {
+	version int16 // kraft.version
+	voters  []record.VoterInfo
+}
+
+// replayer applies batches in the order of the log.
+type replayer struct {
+	delta *metadata.Delta
+	kraft kraftState
+	it    record.Iterator
+
+	data    bool
+	inTxn   bool              // after BeginTransaction
+	pending []metadata.Record // of the open transaction
+	last    *metadata.Image   // End, Epoch and Timestamp of the last batch
+	seen    func(metadata.Record)
+}
+
+// batch applies one whole batch whose checksum is right.
+func (r *replayer) batch(b record.Batch) error {
+	if err := r.it.Reset(b, nil); err != nil {
+		return err
+	}
+	for r.it.Next() {
+		rec := r.it.Record()
+		var err error
+		if b.IsControl() {
+			err = r.control(rec)
+		} else {
+			err = r.record(rec.Value)
+		}
+		if err != nil {
+			return fmt.Errorf("offset %d: %w", rec.Offset, err)
+		}
+	}
+	r.last = &metadata.Image{End: b.NextOffset(), Epoch: b.LeaderEpoch(), Timestamp: b.MaxTimestamp()}
+	return r.it.Err()
+}
+
+func (r *replayer) control(rec *record.Record) error {
+	kind, err := record.ParseControl(rec.Key)
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case record.KRaftVersion:
+		m, err := record.ParseKRaftVersion(rec.Value)
+		if err != nil {
+			return err
+		}
+		r.kraft.version = m.KRaftVersion
+	case record.KRaftVoters:
+		m, err := record.ParseVoters(rec.Value)
+		if err != nil {
+			return err
+		}
+		r.kraft.voters = m.Voters
+	}
+	return nil
+}
+
+// record applies one metadata record; those of a transaction wait for its end.
+func (r *replayer) record(value []byte) error {
+	rec, _, err := metadata.DecodeRecord(value)
+	if err != nil {
+		return err
+	}
+	switch rec.(type) {
+	case *metadata.BeginTransactionRecord:
+		r.inTxn, r.pending = true, nil
+		return nil
+	case *metadata.AbortTransactionRecord:
+		r.inTxn, r.pending = false, nil
+		return nil
+	case *metadata.EndTransactionRecord:
+		r.inTxn = false
+		for _, p := range r.pending {
+			if err := r.apply(p); err != nil {
+				return err
+			}
+		}
+		r.pending = nil
+		return nil
+	}
+	if r.inTxn {
+		r.pending = append(r.pending, rec)
+		return nil
+	}
+	return r.apply(rec)
+}
+
+func (r *replayer) apply(rec metadata.Record) error {
+	if rec.Type() != metadata.TypeNoOp {
+		r.data = true
+	}
+	if r.seen != nil {
+		r.seen(rec)
+	}
+	return r.delta.Apply(rec)
+}
+
+// load reads the newest snapshot and the log behind it.
+func load(fsys vfs.FS, dir string) (*loaded, error) {
+	files, err := listFiles(fsys, filepath.Join(dir, DirName))
+	if err != nil {
+		return nil, err
+	}
+	l := &loaded{image: metadata.NewImage()}
+	if len(files.snapshots) > 0 {
+		l.snapshot = files.snapshots[len(files.snapshots)-1]
+		if err := l.readSnapshot(fsys, filepath.Join(dir, DirName, l.snapshot.name())); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.readLog(fsys, filepath.Join(dir, DirName), files.logs); err != nil {
+		return nil, err
+	}
+	if len(files.snapshots) == 0 && !l.data {
+		return l, l.readBootstrapFile(fsys, filepath.Join(dir, bootstrapFile))
+	}
+	return l, nil
+}
+
+// logFiles are the files of the log's directory that loading reads, in order.
+type logFiles struct {
+	snapshots []snapshotID
+	logs      []kafka.Offset // base offsets of the segments
+}
+
+func listFiles(fsys vfs.FS, dir string) (logFiles, error) {
+	var files logFiles
+	entries, err := fsys.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return files, nil
+	}
+	if err != nil {
+		return files, err
+	}
+	for _, e := range entries {
+		if id, ok := parseSnapshotName(e.Name()); ok {
+			files.snapshots = append(files.snapshots, id)
+		}
+		if base, ok := parseLogName(e.Name()); ok {
+			files.logs = append(files.logs, base)
+		}
+	}
+	slices.SortFunc(files.snapshots, snapshotID.compare)
+	slices.Sort(files.logs)
+	return files, nil
+}
+
+func parseLogName(name string) (kafka.Offset, bool) {
+	digits, ok := strings.CutSuffix(name, ".log")
+	if !ok || len(digits) != 20 {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 10, 63)
+	return kafka.Offset(n), err == nil
+}
+
+// readLog replays the segments from the snapshot's end on.
+func (l *loaded) readLog(fsys vfs.FS, dir string, bases []kafka.Offset) error {
+	if len(bases) == 0 {
+		if l.snapshot.end > 0 {
+			return &RefusedError{Path: dir, Reason: fmt.Sprintf("the log behind snapshot %s is missing", l.snapshot.name()),
+				Hint: "restore the .log files of this directory"}
+		}
+		return nil
+	}
+	l.hasLog = true
+	l.end = bases[0]
+	if bases[0] > l.snapshot.end {
+		return &RefusedError{Path: dir, Reason: fmt.Sprintf("the log begins at offset %d and the newest snapshot ends at %d", bases[0], l.snapshot.end),
+			Hint: "restore the missing snapshot or .log files of this directory"}
+	}
+	r := replayer{delta: metadata.NewDelta(l.image), kraft: l.kraft, last: l.image}
+	for i, base := range bases {
+		if err := l.readSegment(fsys, filepath.Join(dir, fmt.Sprintf("%020d.log", base)), base, i == len(bases)-1, &r); err != nil {
+			return err
+		}
+	}
+	if l.end < l.snapshot.end {
+		return &DamagedError{Path: filepath.Join(dir, fmt.Sprintf("%020d.log", bases[len(bases)-1])), Offset: l.end,
+			Reason: fmt.Sprintf("the log ends there, below the end of snapshot %s", l.snapshot.name())}
+	}
+	l.data, l.openTxn, l.kraft = r.data, r.inTxn, r.kraft
+	l.image = r.delta.Finish(l.end, max(r.last.Epoch, l.image.Epoch), r.last.Timestamp)
+	return nil
+}
+
+// readSegment checks and replays one segment. Only the last one may end in
+// something that is not a whole batch.
+func (l *loaded) readSegment(fsys vfs.FS, path string, base kafka.Offset, last bool, r *replayer) error {
+	f, err := fsys.OpenFile(path, 0, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return err
+	}
+	if base != l.end {
+		return &DamagedError{Path: path, Offset: l.end, Reason: fmt.Sprintf("the segment before it ends at offset %d", l.end)}
+	}
+	s := record.NewScanner(f, 0, size, record.ScanBuffer)
+	end := int64(0)
+	reason := ""
+	for reason == "" && s.Next() {
+		b, err := s.Batch()
+		if err != nil {
+			return err
+		}
+		if reason = l.badBatch(b); reason != "" {
+			break
+		}
+		end = s.ValidEnd()
+		l.end, l.epoch = record.Batch(b).NextOffset(), record.Batch(b).LeaderEpoch()
+		if l.end <= l.snapshot.end {
+			continue
+		}
+		l.bytes += int64(len(b))
+		if err := r.batch(b); err != nil {
+			return replayFailure(path, err)
+		}
+	}
+	if err := s.Err(); err != nil && !errors.Is(err, record.ErrCorrupt) {
+		return err
+	}
+	if end == size {
+		return nil
+	}
+	if reason == "" {
+		reason = "no whole batch"
+	}
+	behind, err := wholeBatchBehind(f, end, size, l.end)
+	if err != nil {
+		return err
+	}
+	if !last || behind {
+		return &DamagedError{Path: path, Offset: l.end, Byte: end, Reason: reason + ", and records behind it are sound"}
+	}
+	l.cut = size - end
+	return nil
+}
+
+// badBatch says why a batch cannot be the next one of the log; "" when it can.
+func (l *loaded) badBatch(b record.Batch) string {
+	switch {
+	case b.Check() != nil:
+		return b.Check().Error()
+	case b.Magic() != record.MagicV2:
+		return fmt.Sprintf("magic %d", b.Magic())
+	case b.BaseOffset() != l.end:
+		return fmt.Sprintf("base offset %d, want %d", b.BaseOffset(), l.end)
+	case b.LeaderEpoch() < l.epoch:
+		return fmt.Sprintf("epoch %d after epoch %d", b.LeaderEpoch(), l.epoch)
+	}
+	return ""
+}
+
+// wholeBatchBehind looks for a batch of this log in the bytes [from, size) that
+// follow its last whole batch. There is none in a tail that was being written:
+// only one batch at a time is not yet durable.
+func wholeBatchBehind(f vfs.File, from, size int64, next kafka.Offset) (bool, error) {
+	tail := make([]byte, size-from)
+	if _, err := f.ReadAt(tail, from); err != nil {
+		return false, err
+	}
+	for i := 1; i+record.HeaderSize <= len(tail); i++ {
+		b := record.Batch(tail[i:])
+		if b.Magic() != record.MagicV2 || b.BaseOffset() < next || b.BaseOffset() > next+1<<31 {
+			continue
+		}
+		if n := b.Size(); n >= record.HeaderSize && n <= len(b) && b[:n].Check() == nil {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// replayFailure turns what a record did wrong into a refusal.
+func replayFailure(path string, err error) error {
+	if errors.Is(err, metadata.ErrUnknownRecord) {
+		return &RefusedError{Path: path, Reason: "a newer release has written here", Err: err,
+			Hint: "use a release that knows this record"}
+	}
+	return &RefusedError{Path: path, Reason: "the records contradict each other", Err: err}
+}

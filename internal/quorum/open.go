@@ -1,0 +1,177 @@
+package quorum
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/varvelog/varve/internal/checkpoint"
+	"github.com/varvelog/varve/internal/commitlog"
+	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/metadata"
+	"github.com/varvelog/varve/internal/record"
+)
+
+// Open loads the metadata of a data directory whose lock the caller holds, and
+// starts a new quorum epoch in it: quorum-state first, then the LeaderChange
+// batch. A directory that cannot be taken over is refused (ErrRefused,
+// ErrDamaged, ErrNotFormatted) before anything in it is changed.
+func Open(o Options) (*Quorum, error) {
+	o.withDefaults()
+	l, err := load(o.FS, o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(o.Dir, DirName)
+	state, err := readQuorumState(o, dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := check(o, l, state); err != nil {
+		return nil, err
+	}
+	q := &Quorum{o: o, dir: dir, kraft: l.kraft, head: l.image}
+	q.changed = sync.NewCond(&q.mu)
+	q.committed.Store(l.image)
+	q.maintenance.start(o.Now(), l)
+	if !l.data {
+		q.first = firstRecords(l)
+	}
+	if err := q.openLog(l); err != nil {
+		return nil, err
+	}
+	if err := q.startEpoch(max(l.epoch, kafka.LeaderEpoch(state.LeaderEpoch)) + 1); err != nil {
+		return nil, errors.Join(err, q.log.Close())
+	}
+	if l.openTxn {
+		o.Logger.Warn("aborting the metadata transaction that the log ends in")
+		reason := "Aborting in-progress metadata transaction"
+		if _, err := q.Append([]metadata.Record{&metadata.AbortTransactionRecord{Reason: &reason}}); err != nil {
+			return nil, errors.Join(err, q.log.Close())
+		}
+	}
+	return q, nil
+}
+
+// firstRecords are what a controller begins with: what the format tool left,
+// else Kafka's defaults.
+func firstRecords(l *loaded) []metadata.Record {
+	if len(l.first) > 0 {
+		return slices.Clone(l.first)
+	}
+	var first []metadata.Record
+	for _, f := range metadata.DefaultFeatureLevels() {
+		first = append(first, &f)
+	}
+	return first
+}
+
+// readQuorumState reads quorum-state. With one voter a missing or unreadable
+// file is no loss: the epoch is then that of the log.
+func readQuorumState(o Options, dir string) (checkpoint.QuorumState, error) {
+	state, err := checkpoint.ReadQuorumState(o.FS, filepath.Join(dir, checkpoint.QuorumStateFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return checkpoint.QuorumState{}, nil
+	case errors.Is(err, checkpoint.ErrCorrupt):
+		o.Logger.Warn("quorum-state is not readable, taking the epoch of the log", "error", err)
+		return checkpoint.QuorumState{}, nil
+	}
+	return state, err
+}
+
+// openLog opens the log's files, cutting a torn tail.
+func (q *Quorum) openLog(l *loaded) error {
+	if err := q.o.FS.MkdirAll(q.dir, 0o755); err != nil {
+		return err
+	}
+	if err := q.removeLeftovers(); err != nil {
+		return err
+	}
+	if l.cut > 0 {
+		q.o.Logger.Warn("metadata log: torn tail cut", "offset", l.end, "bytes", l.cut)
+	}
+	config := commitlog.DefaultConfig()
+	config.SegmentBytes = q.o.SegmentBytes
+	config.SegmentMs = q.o.SegmentTime.Milliseconds()
+	config.RetentionBytes, config.RetentionMs = -1, -1
+	config.MaxMessageBytes = MaxBatchBytes
+	log, err := commitlog.Open(commitlog.Options{
+		FS:        q.o.FS,
+		Dir:       q.dir,
+		Partition: kafka.TopicPartition{Topic: kafka.ClusterMetadataTopic},
+		TopicID:   kafka.MetadataTopicID,
+		Config:    config,
+		Now:       q.o.Now,
+		Logger:    q.o.Logger,
+	})
+	if err != nil {
+		return fmt.Errorf("open metadata log: %w", err)
+	}
+	if log.EndOffset() != l.end {
+		return errors.Join(&DamagedError{Path: q.dir, Offset: min(l.end, log.EndOffset()),
+			Reason: fmt.Sprintf("recovery gives end offset %d, reading gives %d", log.EndOffset(), l.end)}, log.Close())
+	}
+	log.UpdateHighWatermark(l.end)
+	q.log = log
+	return nil
+}
+
+// startEpoch makes this node the leader of a new epoch.
+func (q *Quorum) startEpoch(epoch kafka.LeaderEpoch) error {
+	state := checkpoint.QuorumState{
+		Version:     int(q.kraft.version),
+		LeaderID:    q.o.NodeID,
+		LeaderEpoch: int32(epoch),
+		VotedID:     kafka.NoBroker,
+	}
+	change := record.LeaderChange{Version: q.kraft.version, LeaderID: q.o.NodeID}
+	voter := record.Voter{ID: q.o.NodeID}
+	if q.kraft.version > 0 {
+		voter.Directory = q.o.DirectoryID
+	} else {
+		state.CurrentVoters = []kafka.BrokerID{q.o.NodeID}
+	}
+	change.Voters, change.Granting = []record.Voter{voter}, []record.Voter{voter}
+	if err := checkpoint.WriteQuorumState(q.o.FS, q.path(checkpoint.QuorumStateFile), state); err != nil {
+		return err
+	}
+	q.epoch = epoch
+	now := kafka.TimestampOf(q.o.Now())
+	options := record.NewBuildOptions()
+	options.BaseOffset, options.LeaderEpoch = q.head.End, epoch
+	batch := record.AppendControl(nil, options, record.LeaderChanged, now, change.Append(nil))
+	if err := q.appendDurably(batch); err != nil {
+		return err
+	}
+	q.head = metadata.NewDelta(q.head).Finish(q.log.EndOffset(), epoch, now)
+	q.committed.Store(q.head)
+	return nil
+}
+
+// Close ends the log as a clean stop does. Callers of Update are refused from
+// now on; one that is writing is waited for.
+func (q *Quorum) Close() error {
+	q.mu.Lock()
+	for q.writing || len(q.queue) > 0 {
+		q.changed.Wait()
+	}
+	if errors.Is(q.failed, ErrClosed) {
+		q.mu.Unlock()
+		return nil
+	}
+	q.failed = ErrClosed
+	q.mu.Unlock()
+	return q.log.Close()
+}
+
+// idleSince is when something was last written.
+func (q *Quorum) idleSince() time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.maintenance.lastWrite
+}
