@@ -168,12 +168,12 @@ func appendSnappyBlock(dst, block []byte, limit int) ([]byte, error) {
 	if err != nil {
 		return dst, badStream(Snappy, "block length")
 	}
-	if len(dst)+n > limit {
-		return dst, ErrTooLarge
-	}
 	// A block element of three bytes makes at most 64 bytes of output.
 	if n > 64*(len(block)+1) {
 		return dst, badStream(Snappy, "declared length")
+	}
+	if len(dst)+n > limit {
+		return dst, ErrTooLarge
 	}
 	dst = grow(dst, n)
 	out, err := snappy.Decode(dst[len(dst):len(dst)+n], block)

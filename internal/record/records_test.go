@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/varvelog/varve/internal/kafka"
 )
 
@@ -70,7 +68,7 @@ func TestRecordsRoundTripThroughEveryCodec(t *testing.T) {
 			got[i].Size = 0
 			want[i].Magic, want[i].Valid = 2, true
 		}
-		if d := cmp.Diff(want, got); d != "" {
+		if d := diff(want, got); d != "" {
 			t.Errorf("%v (-want +got)\n%s", codec, d)
 		}
 	}
