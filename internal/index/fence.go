@@ -187,8 +187,9 @@ func (x *mapped) search(b []byte, target int64) int {
 
 // bounds is AbstractIndex.indexSlotRangeFor: the slots of the greatest entry
 // not above target and of the smallest not below it, -1 where there is none.
-// compare says how entry i stands to the target. With equal or unsorted keys
-// the answer depends on the path of the search, so it is Kafka's to the step.
+// compare says how entry i stands to the target. The search is Kafka's to the
+// step: with equal or unsorted keys its path decides, and a match that it only
+// narrows down to, without comparing it, does not count as the upper one.
 func (x *mapped) bounds(n int64, compare func(i int64) (int, error)) (lower, upper int64, err error) {
 	if n == 0 {
 		return -1, -1, nil
