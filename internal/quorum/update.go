@@ -98,7 +98,12 @@ func (q *Quorum) prepareLocked(records []metadata.Record) (*operation, error) {
 		value := metadata.AppendRecord(nil, r, metadata.RecordVersion(r, level))
 		op.values = append(op.values, value)
 		op.size += len(value) + recordOverhead
-		if err := op.delta.Apply(r); err != nil {
+		// What is applied is what was written, so that a replay gives the same.
+		written, _, err := metadata.DecodeRecord(value)
+		if err == nil {
+			err = op.delta.Apply(written)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("record %d of %d: %w", i, len(records), err)
 		}
 	}
