@@ -227,6 +227,7 @@ func (m *Machine) replaceStatic(fx *Effects, g *classicGroup, c Context, r *kmsg
 	wasLeader := g.leaderID()
 	mb := g.swap(fx, old, id)
 	before := *mb
+	fx.cancel(SessionTimer, g.id, old.id)
 	m.heartbeat(fx, g, mb)
 	g.update(fx, mb, r, c.Waiter)
 
