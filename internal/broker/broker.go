@@ -1,0 +1,67 @@
+// Package broker is the API table: one file an API, with its behaviour and the
+// notes on its versions at the top, and the one place where errors become
+// protocol codes (codes.go).
+//
+// Before it on the path: server, which calls Serve with each request on its
+// connection's goroutine. After it: replica for records, coordinator for groups,
+// controller for decisions, and the metadata image for everything that is only
+// looked up.
+package broker
+
+import (
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/varvelog/varve/internal/config"
+	"github.com/varvelog/varve/internal/coordinator"
+	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/metadata"
+	"github.com/varvelog/varve/internal/server"
+)
+
+// Options are what a broker is made of. All fields are needed unless they say
+// otherwise.
+type Options struct {
+	NodeID    kafka.BrokerID
+	ClusterID string
+	// Config is the configuration in force; it may be another one at each call.
+	Config func() *config.Broker
+	// Image is the committed metadata.
+	Image func() *metadata.Image
+	// Groups is the group coordinator.
+	Groups *coordinator.Groups
+	// Now is the wall clock. Nil: time.Now.
+	Now func() time.Time
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Broker answers requests. It implements server.Handler.
+type Broker struct {
+	opts  Options
+	log   *slog.Logger
+	table [maxKey + 1]*api
+	// versions are the ApiVersions keys in the order of the table.
+	versions []api
+
+	versionsSeen atomic.Pointer[versionsCache]
+}
+
+// New returns a broker that is ready to serve.
+func New(o Options) *Broker {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	b := &Broker{opts: o, log: o.Logger, versions: table()}
+	for i := range b.versions {
+		a := &b.versions[i]
+		b.table[a.key] = a
+	}
+	return b
+}
+
+var _ server.Handler = (*Broker)(nil)
