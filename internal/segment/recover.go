@@ -21,6 +21,24 @@ import (
 // it is returned and nothing is cut. An offset that cannot be expressed is
 // ErrOverflow; the segment must be split then.
 func (s *Segment) Recover(visit Visit) (cut int64, err error) {
+	return s.RecoverWith(RecoverOptions{Visit: visit})
+}
+
+// RecoverOptions are what the log adds to a recovery. All may be nil.
+type RecoverOptions struct {
+	// Accept is asked about each batch whose checksum is right, before anything
+	// is done with it; false ends the log there, as a bad checksum does: the
+	// batch does not follow from the one before.
+	Accept func(h *record.Header) bool
+	// Visit sees each good batch, see Recover.
+	Visit Visit
+	// BeforeCut is told the part of the .log that is about to be cut off, to set
+	// aside what is good in it. Its error is returned and nothing is cut.
+	BeforeCut func(path string, from, to int64) error
+}
+
+// RecoverWith is Recover with a say in where the log ends.
+func (s *Segment) RecoverWith(o RecoverOptions) (cut int64, err error) {
 	f, err := s.file()
 	if err != nil {
 		return 0, err
@@ -38,7 +56,7 @@ func (s *Segment) Recover(visit Visit) (cut int64, err error) {
 	s.ring.Store(nil)
 	s.rolling, s.sinceEntry, s.broken = kafka.NoTimestamp, 0, nil
 	s.setMax(index.TimePosition{Timestamp: kafka.NoTimestamp, Offset: s.base})
-	r := recovery{s: s, visit: visit}
+	r := recovery{s: s, accept: o.Accept, visit: o.Visit}
 	end, err := s.Scan(0, size, r.batch)
 	if err != nil && !errors.Is(err, record.ErrCorrupt) && !errors.Is(err, record.ErrInvalid) {
 		return 0, err
@@ -48,6 +66,11 @@ func (s *Segment) Recover(visit Visit) (cut int64, err error) {
 	}
 	s.setMax(r.max)
 	if end < size {
+		if o.BeforeCut != nil {
+			if err := o.BeforeCut(s.Path(), end, size); err != nil {
+				return 0, err
+			}
+		}
 		if err := f.Truncate(end); err != nil {
 			return 0, err
 		}
@@ -60,6 +83,7 @@ func (s *Segment) Recover(visit Visit) (cut int64, err error) {
 // recovery is one Recover while it runs.
 type recovery struct {
 	s         *Segment
+	accept    func(h *record.Header) bool
 	visit     Visit
 	max       index.TimePosition
 	lastEntry int64 // start of the batch that the last index entry is for
@@ -74,6 +98,9 @@ func (r *recovery) batch(h *record.Header, b []byte, pos int64) error {
 	}
 	if err := record.Check(b); err != nil {
 		return err
+	}
+	if r.accept != nil && !r.accept(h) {
+		return &record.CorruptError{Base: h.BaseOffset, Position: pos, Reason: "batch does not follow from the one before it"}
 	}
 	if _, err := index.Relative(s.base, h.LastOffset); err != nil {
 		return err
