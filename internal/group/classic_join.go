@@ -100,13 +100,16 @@ func (m *Machine) joinNewGroup(fx Effects, c Context, r *kmsg.JoinGroupRequest, 
 				m.modern[was.id] = was
 			}
 		}
+		owed := len(answers) > 0
 		for _, mb := range g.members {
 			if mb.join == c.Waiter {
-				mb.join = 0
+				mb.join, owed = 0, true
 				g.awaiting--
 			}
 		}
-		fx.reply(c.Waiter, joinError("", coordinatorError(o.Err)))
+		if owed { // else the rebalance was over before the record's time was
+			fx.reply(c.Waiter, joinError("", coordinatorError(o.Err)))
+		}
 		return fx
 	})
 	return fx
@@ -291,13 +294,11 @@ func (m *Machine) staticReplaced(g *classicGroup, mb, old *member, before member
 		return fx
 	}
 	if mb.join == to {
-		mb.join = 0
-		g.awaiting--
+		answer := g.joined(mb)
+		answer.ErrorCode, answer.MemberID = int16(coordinatorError(o.Err)), ""
+		answer.LeaderID, answer.Members = wasLeader, nil
+		g.answerJoin(&fx, mb, answer)
 	}
-	answer := g.joined(mb)
-	answer.ErrorCode, answer.MemberID = int16(coordinatorError(o.Err)), ""
-	answer.LeaderID, answer.Members = wasLeader, nil
-	fx.reply(to, answer)
 	if !o.Appended && g.member(mb.id) == mb {
 		g.support(mb, -1)
 		restored := before
