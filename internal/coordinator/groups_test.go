@@ -182,7 +182,7 @@ func TestThreeMembersShareAGroupAndItSurvivesARestart(t *testing.T) {
 func TestBatchesAreAsKafkasCoordinatorWritesThem(t *testing.T) {
 	start(t, options(), func(t *testing.T, g *Groups, l *memLog) {
 		g.mustCommit(t, "g", 3, 1)
-		b := l.batches[0]
+		b := l.all()[0]
 		if err := b.Check(); err != nil {
 			t.Fatal(err)
 		}
@@ -376,16 +376,16 @@ func TestLargeOperations(t *testing.T) {
 		if err != nil || rows[0].ErrorCode != int16(kafka.ErrUnknownServerError) {
 			t.Errorf("DeleteGroups of more than a batch holds = %+v, %v, want -1", rows, err)
 		}
-		before := len(l.batches)
+		before := len(l.all())
 		time.Sleep(8 * 24 * time.Hour)
 		synctest.Wait()
 		if list, _ := g.ListGroups(nil, nil); len(list) != 0 {
 			t.Errorf("groups after eight days: %v, want none", list)
 		}
-		if n := len(l.batches) - before; n < 2 {
+		if n := len(l.all()) - before; n < 2 {
 			t.Errorf("expiry took %d batches, want several", n)
 		}
-		for _, b := range l.batches {
+		for _, b := range l.all() {
 			if len(b) > o.MaxBatch {
 				t.Errorf("batch of %d bytes, want at most %d", len(b), o.MaxBatch)
 			}
@@ -475,7 +475,7 @@ func TestADamagedPartitionIsNotServedInPart(t *testing.T) {
 	start(t, options(), func(t *testing.T, g *Groups, l *memLog) {
 		g.mustCommit(t, "g", 0, 1)
 		g.mustCommit(t, "g", 1, 1)
-		l.batches[0][70] ^= 1
+		l.all()[0][70] ^= 1
 		g.Load(0, l)
 		synctest.Wait()
 		if _, code := g.mustFetch(t, "g"); code != kafka.ErrNotCoordinator {

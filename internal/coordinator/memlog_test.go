@@ -139,3 +139,9 @@ func (l *memLog) written(t *testing.T) (list []record.Record) {
 	}
 	return list
 }
+
+func (l *memLog) all() []record.Batch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]record.Batch(nil), l.batches...)
+}
