@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/varvelog/varve/internal/config"
+	"github.com/varvelog/varve/internal/controller"
 	"github.com/varvelog/varve/internal/coordinator"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/metadata"
@@ -29,12 +30,17 @@ type Options struct {
 	Config func() *config.Broker
 	// Image is the committed metadata.
 	Image func() *metadata.Image
+	// Controller creates topics, and decides what else is metadata.
+	Controller *controller.Controller
 	// Groups is the group coordinator.
 	Groups *coordinator.Groups
 	// Now is the wall clock. Nil: time.Now.
 	Now func() time.Time
 	// Logger may be nil.
 	Logger *slog.Logger
+	// LogLevel is what the broker's own log lines are filtered by; clients may
+	// change it. Nil: they cannot.
+	LogLevel *slog.LevelVar
 }
 
 // Broker answers requests. It implements server.Handler.
@@ -46,6 +52,7 @@ type Broker struct {
 	versions []api
 
 	versionsSeen atomic.Pointer[versionsCache]
+	producerIDs  producerIDs
 }
 
 // New returns a broker that is ready to serve.
