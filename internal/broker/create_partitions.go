@@ -58,7 +58,7 @@ func morePartitions(t *kmsg.CreatePartitionsRequestTopic) controller.MorePartiti
 	if t.Assignment != nil {
 		m.Assignments = make([][]kafka.BrokerID, len(t.Assignment))
 		for i, a := range t.Assignment {
-			m.Assignments[i] = brokerIDs(a.Replicas)
+			m.Assignments[i] = replicaIDs(a.Replicas)
 		}
 	}
 	return m

@@ -46,7 +46,7 @@ func (b *Broker) createTopics(_ *Context, q *kmsg.CreateTopicsRequest) *kmsg.Cre
 func newTopic(t *kmsg.CreateTopicsRequestTopic) controller.NewTopic {
 	n := controller.NewTopic{Name: t.Topic, Partitions: t.NumPartitions, ReplicationFactor: t.ReplicationFactor}
 	for _, a := range t.ReplicaAssignment {
-		n.Assignments = append(n.Assignments, controller.Assignment{Partition: a.Partition, Replicas: brokerIDs(a.Replicas)})
+		n.Assignments = append(n.Assignments, controller.Assignment{Partition: a.Partition, Replicas: replicaIDs(a.Replicas)})
 	}
 	for _, c := range t.Configs {
 		n.Configs = append(n.Configs, controller.Setting{Name: c.Name, Value: c.Value})
@@ -54,7 +54,7 @@ func newTopic(t *kmsg.CreateTopicsRequestTopic) controller.NewTopic {
 	return n
 }
 
-func brokerIDs(ids []int32) []kafka.BrokerID {
+func replicaIDs(ids []int32) []kafka.BrokerID {
 	list := make([]kafka.BrokerID, len(ids))
 	for i, id := range ids {
 		list[i] = kafka.BrokerID(id)
