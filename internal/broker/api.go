@@ -37,7 +37,11 @@ func table() []api {
 // dataAPIs are records and discovery.
 func dataAPIs() []api {
 	return []api{
+		{3, "Metadata", 0, 13, (*Broker).metadata},
+		{10, "FindCoordinator", 0, 6, control((*Broker).findCoordinator)},
 		{wire.APIVersionsKey, "ApiVersions", 0, 5, (*Broker).apiVersions},
+		{60, "DescribeCluster", 0, 2, control((*Broker).describeCluster)},
+		{75, "DescribeTopicPartitions", 0, 0, control((*Broker).describeTopicPartitions)},
 	}
 }
 

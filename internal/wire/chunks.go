@@ -219,6 +219,25 @@ func (c *Chunks) String(s []byte) {
 	c.buf = append(c.buf, s...)
 }
 
+// Text is String for a Go string.
+func (c *Chunks) Text(s string) {
+	if c.flex {
+		c.Uvarint(uint32(len(s) + 1))
+	} else {
+		c.Int16(int16(len(s)))
+	}
+	c.buf = append(c.buf, s...)
+}
+
+// NullableText is NullableString for a Go string; nil is null.
+func (c *Chunks) NullableText(s *string) {
+	if s == nil {
+		c.NullableString(nil)
+		return
+	}
+	c.Text(*s)
+}
+
 // NoTags ends a struct without tagged fields; nothing when not flexible.
 func (c *Chunks) NoTags() {
 	if c.flex {
