@@ -55,16 +55,16 @@ func (s *Segment) RecoverWith(o RecoverOptions) (cut int64, err error) {
 	s.size.Store(size)
 	s.ring.Store(nil)
 	s.rolling, s.sinceEntry, s.broken = kafka.NoTimestamp, 0, nil
-	s.setMax(index.TimePosition{Timestamp: kafka.NoTimestamp, Offset: s.base})
-	r := recovery{s: s, accept: o.Accept, visit: o.Visit}
+	none := index.TimePosition{Timestamp: kafka.NoTimestamp, Offset: s.base}
+	r := recovery{s: s, accept: o.Accept, visit: o.Visit, max: none}
 	end, err := s.Scan(0, size, r.batch)
+	s.setMax(r.max)
 	if err != nil && !errors.Is(err, record.ErrCorrupt) && !errors.Is(err, record.ErrInvalid) {
 		return 0, err
 	}
 	if r.failed != nil {
 		return 0, r.failed
 	}
-	s.setMax(r.max)
 	if end < size {
 		if o.BeforeCut != nil {
 			if err := o.BeforeCut(s.Path(), end, size); err != nil {
@@ -93,9 +93,6 @@ type recovery struct {
 
 func (r *recovery) batch(h *record.Header, b []byte, pos int64) error {
 	s := r.s
-	if pos == 0 {
-		r.max = s.max
-	}
 	if err := record.Check(b); err != nil {
 		return err
 	}

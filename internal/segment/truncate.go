@@ -23,6 +23,12 @@ func (s *Segment) TruncateTo(offset kafka.Offset, now kafka.Timestamp) (cut int6
 	if err != nil {
 		return 0, err
 	}
+	// The largest timestamp is read from the time index before that is cut:
+	// Kafka forgets it when nobody asked before, and then answers lookups by
+	// time as if the segment had none.
+	if err := s.loadMax(); err != nil {
+		return 0, err
+	}
 	if err := errors.Join(s.offsets.TruncateTo(offset), s.times.TruncateTo(offset), s.txns.TruncateTo(offset)); err != nil {
 		return 0, err
 	}
@@ -55,15 +61,9 @@ func (s *Segment) Activate() error {
 	return errors.Join(s.offsets.Resize(), s.times.Resize())
 }
 
-// reloadMax finds the largest timestamp anew after a truncation, if it was
-// known: the last time index entry, or a batch behind it that is later.
+// reloadMax finds the largest timestamp anew after a truncation: the last time
+// index entry, or a batch behind it that is later.
 func (s *Segment) reloadMax() error {
-	s.maxMu.Lock()
-	known := s.maxKnown
-	s.maxMu.Unlock()
-	if !known {
-		return nil
-	}
 	largest, err := s.times.Last()
 	if err != nil {
 		return err
