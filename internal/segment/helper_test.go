@@ -8,16 +8,18 @@ import (
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/record"
 	"github.com/varvelog/varve/internal/vfs"
+	"github.com/varvelog/varve/internal/vfs/faultfs"
+	"github.com/varvelog/varve/internal/vfs/memfs"
 )
 
 const (
-	dir     = "/t-0"
-	base    = kafka.Offset(100)
-	openedI = kafka.Timestamp(1_000_000)
+	dir    = "/t-0"
+	base   = kafka.Offset(100)
+	opened = kafka.Timestamp(1_000_000)
 )
 
 func options() Options {
-	return Options{IndexInterval: 4096, MaxIndexBytes: 1 << 16, Now: openedI, SegmentBytes: 1 << 30}
+	return Options{IndexInterval: 4096, MaxIndexBytes: 1 << 16, Now: opened, SegmentBytes: 1 << 30}
 }
 
 type tester interface {
@@ -123,6 +125,20 @@ func readRegion(t tester, r vfs.Region) []byte {
 		r.Release()
 	}
 	return b
+}
+
+// stamp gives the one record of a batch another offset.
+func stamp(b []byte, o kafka.Offset) { record.Batch(b).SetBaseOffset(o) }
+
+// countReads is a memory disk that counts the reads of its files.
+func countReads() (vfs.FS, *int) {
+	n := new(int)
+	return faultfs.Wrap(memfs.New(), func(op faultfs.Op) faultfs.Fault {
+		if op.Kind == faultfs.Read {
+			*n++
+		}
+		return faultfs.Fault{}
+	}), n
 }
 
 func closed(t *testing.T, s *Segment) {

@@ -56,8 +56,8 @@ func TestShouldRoll(t *testing.T) {
 		{"an append that just fits", 5, 0, RollParams{Bytes: 1000, LastOffset: base + 20}, false},
 		{"record time that passed since the first batch", 5, 0, RollParams{Bytes: 10, MaxTimestamp: 60_003, LastOffset: base + 20}, true},
 		{"record time that has not quite passed", 5, 0, RollParams{Bytes: 10, MaxTimestamp: 60_002, LastOffset: base + 20}, false},
-		{"old records never roll by time", 5, 0, RollParams{Bytes: 10, MaxTimestamp: 1, Now: openedI + 10*segmentMs, LastOffset: base + 20}, false},
-		{"an idle empty segment does not roll", 0, 0, RollParams{Bytes: 10, MaxTimestamp: math.MaxInt64, Now: openedI * 100, LastOffset: base}, false},
+		{"old records never roll by time", 5, 0, RollParams{Bytes: 10, MaxTimestamp: 1, Now: opened + 10*segmentMs, LastOffset: base + 20}, false},
+		{"an idle empty segment does not roll", 0, 0, RollParams{Bytes: 10, MaxTimestamp: math.MaxInt64, Now: opened * 100, LastOffset: base}, false},
 		{"an offset that cannot be expressed", 0, 0, RollParams{Bytes: 10, LastOffset: base + math.MaxInt32 + 1}, true},
 		{"the last offset that can", 0, 0, RollParams{Bytes: 10, LastOffset: base + math.MaxInt32}, false},
 	}
@@ -80,7 +80,7 @@ func TestShouldRollByClockWithoutRecordTimes(t *testing.T) {
 	closed(t, s)
 	b := newBatch(t, base, 10, -1)
 	check(t, s.Append(b.last, b.bytes))
-	for now, want := range map[kafka.Timestamp]bool{openedI + 1000: false, openedI + 1001: true} {
+	for now, want := range map[kafka.Timestamp]bool{opened + 1000: false, opened + 1001: true} {
 		got, err := s.ShouldRoll(RollParams{Bytes: 1, MaxTimestamp: 5, LastOffset: base + 1, Now: now, SegmentBytes: 1 << 20, SegmentMs: 1000})
 		if got != want || err != nil {
 			t.Errorf("ShouldRoll at %d = %v, %v, want %v", now, got, err, want)
