@@ -9,133 +9,233 @@
 package commitlog
 
 import (
-	"errors"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
 
+	"github.com/varvelog/varve/internal/checkpoint"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/producer"
+	"github.com/varvelog/varve/internal/segment"
+	"github.com/varvelog/varve/internal/vfs"
 )
 
-var errNotBuilt = errors.New("not built yet")
+// cacheLine keeps a value that readers poll off the lines that others write.
+const cacheLine = 128
+
+// offsetCell is a published offset alone on its cache lines.
+type offsetCell struct {
+	atomic.Int64
+	_ [cacheLine - 8]byte
+}
+
+func (c *offsetCell) get() kafka.Offset  { return kafka.Offset(c.Load()) }
+func (c *offsetCell) set(o kafka.Offset) { c.Store(int64(o)) }
 
 // Log is one partition's log.
-type Log struct{}
+//
+// The writer (appends, rolls, truncation, retention) holds mu. Readers use the
+// published fields alone: the segment list, which is immutable, and the offset
+// cells. Jobs that mu's holder leaves in after run once mu was released.
+type Log struct {
+	opts        Options
+	fs          vfs.FS
+	partition   kafka.TopicPartition
+	logger      *slog.Logger
+	scratch     *Scratch
+	dir         atomic.Pointer[string]
+	topicID     atomic.Pointer[kafka.TopicID]
+	config      atomic.Pointer[Config]
+	truncations atomic.Uint64 // counts them; a flush that ran beside one proves nothing
 
-// Open loads the log in o.Dir, recovers what a crash left, and makes a first
-// segment if there is none.
-func Open(o Options) (*Log, error) { return nil, errNotBuilt }
+	// Published. Invariant: start <= highWatermark <= end.
+	segments      atomic.Pointer[segmentList]
+	start         offsetCell
+	highWatermark offsetCell
+	end           endMark
+	// firstUnstable is where the earliest undecided transaction begins,
+	// NoOffset without one. It is stored before the end and the high watermark
+	// move past the transaction, so that no reader takes its records for stable.
+	firstUnstable offsetCell
+	unreplicated  atomic.Bool // a decided transaction waits for the high watermark
+	recoveryPoint offsetCell
+	epochs        epochCache
+	failure       atomic.Pointer[error]
+	closed        atomic.Bool
 
-// AppendAsLeader appends the records field of one partition of a Produce
-// request, or a coordinator's batch. Offsets, leader epoch and, where the topic
-// asks for it, timestamps are patched into buf; buf may be reused when it returns.
-func (l *Log) AppendAsLeader(buf []byte, epoch kafka.LeaderEpoch, o AppendOptions) (AppendInfo, error) {
-	return AppendInfo{}, errNotBuilt
+	mu        sync.Mutex
+	producers *producer.State
+	after     []func()
+	lastFlush time.Time
+
+	flushMu sync.Mutex // one flush at a time; taken before mu
+	epochMu sync.Mutex // one writer of leader-epoch-checkpoint at a time; a leaf
 }
 
-// AppendAsFollower appends batches that have their offsets.
-func (l *Log) AppendAsFollower(buf []byte, epoch kafka.LeaderEpoch) (AppendInfo, error) {
-	return AppendInfo{}, errNotBuilt
+// now is the wall clock in milliseconds.
+func (l *Log) now() kafka.Timestamp { return kafka.TimestampOf(l.opts.Now()) }
+
+// unlock releases mu and runs what was left to do without it.
+func (l *Log) unlock() {
+	jobs := l.after
+	l.after = nil
+	l.mu.Unlock()
+	for _, f := range jobs {
+		f()
+	}
 }
 
-// Read finds the bytes to answer a fetch from start.
-func (l *Log) Read(start kafka.Offset, o ReadOptions) (ReadInfo, error) {
-	return ReadInfo{}, errNotBuilt
+// backgroundLocked leaves f to be run soon after mu was released.
+func (l *Log) backgroundLocked(f func()) {
+	l.after = append(l.after, func() { l.background(f) })
 }
 
-// StartOffset is the first offset that may be read.
-func (l *Log) StartOffset() kafka.Offset { return 0 }
-
-// HighWatermark is the offset below which records are committed.
-func (l *Log) HighWatermark() kafka.Offset { return 0 }
-
-// LastStable is the offset below which transactions are decided and committed.
-func (l *Log) LastStable() kafka.Offset { return 0 }
-
-// EndOffset is the offset of the next append.
-func (l *Log) EndOffset() kafka.Offset { return 0 }
-
-// UpdateHighWatermark sets the high watermark within [StartOffset, EndOffset]
-// and returns what it is now.
-func (l *Log) UpdateHighWatermark(hw kafka.Offset) kafka.Offset { return 0 }
-
-// MaybeIncrementHighWatermark raises the high watermark; raised is false when hw is not above it.
-func (l *Log) MaybeIncrementHighWatermark(hw kafka.Offset) (raised bool) { return false }
-
-// MaybeIncrementStartOffset raises the log start offset; an offset above the
-// high watermark is ErrOffsetOutOfRange.
-func (l *Log) MaybeIncrementStartOffset(offset kafka.Offset) (raised bool, err error) {
-	return false, errNotBuilt
+func (l *Log) background(f func()) {
+	if l.opts.Background == nil {
+		f()
+		return
+	}
+	l.opts.Background(f)
 }
 
-// OffsetForTimestamp finds the first record below bound with a timestamp at or after ts.
-func (l *Log) OffsetForTimestamp(ts kafka.Timestamp, bound kafka.Offset) (TimestampOffset, error) {
-	return TimestampOffset{}, errNotBuilt
+func (l *Log) event(name, file, detail string) {
+	l.logger.Warn(name, "partition", l.partition, "file", file, "detail", detail)
+	if l.opts.OnEvent != nil {
+		l.opts.OnEvent(Event{Name: name, File: file, Detail: detail})
+	}
 }
-
-// MaxTimestampOffset finds the first record with the largest timestamp.
-func (l *Log) MaxTimestampOffset(bound kafka.Offset) (TimestampOffset, error) {
-	return TimestampOffset{}, errNotBuilt
-}
-
-// EndOffsetForEpoch is where an epoch ends on this log (OffsetForLeaderEpoch); (-1, -1) when unknown.
-func (l *Log) EndOffsetForEpoch(e kafka.LeaderEpoch) (kafka.LeaderEpoch, kafka.Offset) { return -1, -1 }
-
-// LatestEpoch is the newest leader epoch of the log.
-func (l *Log) LatestEpoch() (kafka.LeaderEpoch, bool) { return 0, false }
-
-// EarliestEpoch is the oldest entry of the epoch cache.
-func (l *Log) EarliestEpoch() (e kafka.LeaderEpoch, start kafka.Offset, ok bool) { return 0, 0, false }
-
-// AssignEpoch records that epoch e starts at offset start; it is durable when it returns.
-func (l *Log) AssignEpoch(e kafka.LeaderEpoch, start kafka.Offset) error { return errNotBuilt }
-
-// DeleteRecordsTo raises the log start offset for DeleteRecords; -1 means the
-// high watermark. It returns the new log start offset.
-func (l *Log) DeleteRecordsTo(offset kafka.Offset) (kafka.Offset, error) { return 0, errNotBuilt }
-
-// DeleteOldSegments applies retention and returns how many segments went.
-func (l *Log) DeleteOldSegments() (int, error) { return 0, errNotBuilt }
-
-// TruncateTo cuts the log so that it ends at offset.
-func (l *Log) TruncateTo(offset kafka.Offset) error { return errNotBuilt }
-
-// TruncateFullyAndStartAt empties the log; it goes on at offset.
-func (l *Log) TruncateFullyAndStartAt(offset kafka.Offset) error { return errNotBuilt }
-
-// Roll starts a new segment.
-func (l *Log) Roll() error { return errNotBuilt }
-
-// Flush makes everything below to durable.
-func (l *Log) Flush(to kafka.Offset) error { return errNotBuilt }
-
-// RecoveryPoint is the offset below which everything is durable.
-func (l *Log) RecoveryPoint() kafka.Offset { return 0 }
-
-// Size is the bytes of all segments' .log files.
-func (l *Log) Size() int64 { return 0 }
 
 // Partition is whose log it is.
-func (l *Log) Partition() kafka.TopicPartition { return kafka.TopicPartition{} }
+func (l *Log) Partition() kafka.TopicPartition { return l.partition }
+
+// TopicID is the id in partition.metadata, zero without one.
+func (l *Log) TopicID() kafka.TopicID {
+	if p := l.topicID.Load(); p != nil {
+		return *p
+	}
+	return kafka.TopicID{}
+}
 
 // Dir is the directory of the log's files.
-func (l *Log) Dir() string { return "" }
+func (l *Log) Dir() string { return *l.dir.Load() }
 
-// Config is the topic's settings now.
-func (l *Log) Config() *Config { return nil }
+func (l *Log) path(name string) string { return filepath.Join(l.Dir(), name) }
+
+// Config is the topic's settings now. It must not be changed.
+func (l *Log) Config() *Config { return l.config.Load() }
 
 // SetConfig replaces the topic's settings.
-func (l *Log) SetConfig(c Config) {}
+func (l *Log) SetConfig(c Config) { l.config.Store(&c) }
+
+// Size is the bytes of all segments' .log files.
+func (l *Log) Size() int64 {
+	var n int64
+	for _, s := range l.segments.Load().segs {
+		n += s.Size()
+	}
+	return n
+}
+
+// Segments lists the segments, oldest first: for the cleaner, tools and tests.
+// The slice must not be changed.
+func (l *Log) Segments() []*segment.Segment { return l.segments.Load().segs }
 
 // ActiveProducers lists what DescribeProducers answers.
-func (l *Log) ActiveProducers() []producer.Entry { return nil }
+func (l *Log) ActiveProducers() []producer.Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.producers.Entries()
+}
 
-// ExpireProducers forgets producers that were silent too long.
-func (l *Log) ExpireProducers() {}
+// ExpireProducers forgets producers that were silent for longer than
+// producer.id.expiration.ms and returns how many.
+func (l *Log) ExpireProducers() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.producers.Expire(l.now())
+}
 
-// Close flushes and closes the log as a clean stop does.
-func (l *Log) Close() error { return errNotBuilt }
+// SetProducerExpiration changes producer.id.expiration.ms.
+func (l *Log) SetProducerExpiration(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.producers.SetExpiration(d)
+}
 
-// Delete closes the log and removes its directory.
-func (l *Log) Delete() error { return errNotBuilt }
+// SetVerifyTransactions changes transaction.partition.verification.enable.
+func (l *Log) SetVerifyTransactions(on bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.producers.SetVerifyTransactions(on)
+}
 
-// Rename moves the log to another directory name, as deletion does first.
-func (l *Log) Rename(dir string) error { return errNotBuilt }
+// StartVerification returns the guard that the first batch of a transaction
+// must carry once the coordinator has confirmed it; 0 when the transaction is
+// open already. fresh becomes the guard when there is none: not 0, never used before.
+func (l *Log) StartVerification(id kafka.ProducerID, epoch kafka.ProducerEpoch, seq kafka.Sequence, supportsBump bool, fresh producer.Guard) producer.Guard {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.producers.StartVerification(id, epoch, seq, supportsBump, l.now(), fresh)
+}
+
+// EndOffsetForEpoch is where an epoch ends on this log, for
+// OffsetForLeaderEpoch; (-1, -1) when that is not known.
+func (l *Log) EndOffsetForEpoch(e kafka.LeaderEpoch) (kafka.LeaderEpoch, kafka.Offset) {
+	return l.epochs.endOffset(e, l.EndOffset())
+}
+
+// LatestEpoch is the newest leader epoch of the log.
+func (l *Log) LatestEpoch() (kafka.LeaderEpoch, bool) {
+	e, ok := l.epochs.latest()
+	return e.Epoch, ok
+}
+
+// EarliestEpoch is the oldest leader epoch of the log and where it begins.
+func (l *Log) EarliestEpoch() (e kafka.LeaderEpoch, start kafka.Offset, ok bool) {
+	first, ok := l.epochs.earliest()
+	return first.Epoch, first.Start, ok
+}
+
+// EpochForOffset is the leader epoch that wrote offset.
+func (l *Log) EpochForOffset(offset kafka.Offset) (kafka.LeaderEpoch, bool) {
+	return l.epochs.forOffset(offset)
+}
+
+// AssignEpoch records that leader epoch e starts at offset start, as a new
+// leader does before it appends. It is durable when AssignEpoch returns.
+func (l *Log) AssignEpoch(e kafka.LeaderEpoch, start kafka.Offset) error {
+	l.mu.Lock()
+	defer l.unlock()
+	if err := l.writableLocked(); err != nil {
+		return err
+	}
+	return l.assignEpochLocked(e, start)
+}
+
+func (l *Log) assignEpochLocked(e kafka.LeaderEpoch, start kafka.Offset) error {
+	before := l.epochs.load()
+	if !l.epochs.assign(e, start) {
+		return nil
+	}
+	if err := l.writeEpochs(); err != nil {
+		l.epochs.store(before)
+		return l.writeErrorLocked("leader epochs", err)
+	}
+	return nil
+}
+
+// epochsChangedLocked has the epoch cache written soon; a crash before that is
+// put right at load.
+func (l *Log) epochsChangedLocked(changed bool) {
+	if changed {
+		l.backgroundLocked(func() { l.noteSync("leader epochs", l.writeEpochs()) })
+	}
+}
+
+func (l *Log) writeEpochs() error {
+	l.epochMu.Lock()
+	defer l.epochMu.Unlock()
+	return checkpoint.WriteEpochs(l.fs, l.path(checkpoint.EpochFile), l.epochs.load())
+}

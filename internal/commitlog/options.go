@@ -29,7 +29,9 @@ type Options struct {
 	// VerifyTransactions is transaction.partition.verification.enable.
 	VerifyTransactions bool
 
-	// Now is the wall clock; nil means time.Now.
+	// Scratch is shared by the logs of a process; nil makes one.
+	Scratch *Scratch
+	// Now is the wall clock; required.
 	Now func() time.Time
 	// Logger may be nil.
 	Logger *slog.Logger

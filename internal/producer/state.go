@@ -156,6 +156,9 @@ func (s *State) SetExpiration(d time.Duration) { s.cfg.Expiration = d }
 // SetVerifyTransactions changes transaction.partition.verification.enable.
 func (s *State) SetVerifyTransactions(on bool) { s.cfg.VerifyTransactions = on }
 
+// SetDir tells where the partition's directory is now.
+func (s *State) SetDir(dir string) { s.cfg.Dir = dir }
+
 // Len is the number of producers.
 func (s *State) Len() int { return len(s.entries) }
 

@@ -90,3 +90,6 @@ func (s *State) HasOngoing(id kafka.ProducerID, epoch kafka.ProducerEpoch) bool 
 	e := s.entries[id]
 	return e != nil && e.epoch == epoch && e.txnFirst != kafka.NoOffset
 }
+
+// Unreplicated reports whether a completed transaction waits for the high watermark.
+func (s *State) Unreplicated() bool { return len(s.unreplicated) > 0 }

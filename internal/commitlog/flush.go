@@ -1,0 +1,59 @@
+package commitlog
+
+import (
+	"github.com/varvelog/varve/internal/kafka"
+)
+
+// Flush makes everything below to durable. Those who ask while a flush is under
+// way share the next one. An error takes the log offline: after a failed sync
+// nothing may be believed to be on the disk.
+func (l *Log) Flush(to kafka.Offset) error { return l.flush(to, to) }
+
+// flush syncs the segments that hold [recovery point, end) and then moves the
+// recovery point to point. end is above point when an active segment must be
+// flushed although the recovery point says that all is.
+func (l *Log) flush(end, point kafka.Offset) error {
+	if end <= l.recoveryPoint.get() {
+		return l.Failure()
+	}
+	l.flushMu.Lock()
+	defer l.flushMu.Unlock()
+	from := l.recoveryPoint.get()
+	if end <= from {
+		return l.Failure()
+	}
+	if err := l.usable(); err != nil {
+		return err
+	}
+	generation := l.truncations.Load()
+	newFile := false
+	for _, s := range l.segments.Load().span(from, end) {
+		if err := s.Flush(); err != nil {
+			return l.fail("flush", err)
+		}
+		newFile = newFile || s.BaseOffset() >= from
+	}
+	if newFile {
+		if err := l.fs.SyncDir(l.Dir()); err != nil {
+			return l.fail("flush", err)
+		}
+	}
+	l.mu.Lock()
+	defer l.unlock()
+	if l.truncations.Load() == generation && point > l.recoveryPoint.get() {
+		l.recoveryPoint.set(min(point, l.end.get()))
+	}
+	l.lastFlush = l.opts.Now()
+	return nil
+}
+
+// FlushIfDue flushes the log when flush.ms has passed since it was last flushed.
+func (l *Log) FlushIfDue() error {
+	l.mu.Lock()
+	idle := l.opts.Now().Sub(l.lastFlush).Milliseconds()
+	l.unlock()
+	if idle < l.Config().FlushMs {
+		return nil
+	}
+	return l.Flush(l.EndOffset())
+}

@@ -1,0 +1,161 @@
+package commitlog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+
+	"github.com/varvelog/varve/internal/checkpoint"
+	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/producer"
+	"github.com/varvelog/varve/internal/record"
+)
+
+// Open loads the log in o.Dir, recovers what a crash left, and makes a first
+// segment if there is none.
+func Open(o Options) (*Log, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Scratch == nil {
+		o.Scratch = NewScratch(0)
+	}
+	l := &Log{opts: o, fs: o.FS, partition: o.Partition, logger: o.Logger, scratch: o.Scratch}
+	l.dir.Store(&o.Dir)
+	l.config.Store(&o.Config)
+	l.firstUnstable.set(kafka.NoOffset)
+	l.lastFlush = o.Now()
+	if err := l.openTopicID(); err != nil {
+		return nil, err
+	}
+	var err error
+	if l.producers, err = producer.Open(l.producerConfig()); err != nil {
+		return nil, err
+	}
+	ld := &loader{l: l, clean: o.CleanShutdown, recoveryPoint: o.RecoveryPoint, logStart: o.LogStartOffset}
+	if err := ld.load(); err != nil {
+		for _, s := range ld.segs {
+			err = errors.Join(err, s.Abandon())
+		}
+		return nil, fmt.Errorf("open log %s: %w", o.Dir, err)
+	}
+	l.mu.Lock()
+	l.after = append(l.after, ld.after...)
+	l.publishUnstableLocked()
+	l.setHighWatermarkLocked(o.HighWatermark)
+	l.unlock()
+	return l, nil
+}
+
+func (l *Log) producerConfig() producer.Config {
+	return producer.Config{
+		FS: l.fs, Dir: l.Dir(), Partition: l.partition, Expiration: l.opts.ProducerExpiration,
+		VerifyTransactions: l.opts.VerifyTransactions, Logger: l.logger,
+	}
+}
+
+// openTopicID reads partition.metadata and writes it when it is missing or
+// damaged and the caller knows the id. It is there before any record is.
+func (l *Log) openTopicID() error {
+	path := l.path(checkpoint.PartitionFile)
+	id, err := checkpoint.ReadPartitionMetadata(l.fs, path)
+	switch {
+	case err == nil && (l.opts.TopicID.IsZero() || l.opts.TopicID == id):
+		l.topicID.Store(&id)
+		return nil
+	case err == nil:
+		return &TopicIDError{Partition: l.partition, Found: id, Want: l.opts.TopicID}
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, checkpoint.ErrCorrupt):
+		return err
+	}
+	if l.opts.TopicID.IsZero() {
+		return nil
+	}
+	if errors.Is(err, checkpoint.ErrCorrupt) {
+		l.event("topic-id-rewritten", path, err.Error())
+	}
+	return l.writeTopicID(l.opts.TopicID)
+}
+
+func (l *Log) writeTopicID(id kafka.TopicID) error {
+	if err := checkpoint.WritePartitionMetadata(l.fs, l.path(checkpoint.PartitionFile), id); err != nil {
+		return err
+	}
+	l.topicID.Store(&id)
+	return nil
+}
+
+// AssignTopicID writes partition.metadata for a log that has none.
+func (l *Log) AssignTopicID(id kafka.TopicID) error {
+	l.mu.Lock()
+	defer l.unlock()
+	if have := l.TopicID(); have == id {
+		return nil
+	} else if !have.IsZero() {
+		return &TopicIDError{Partition: l.partition, Found: have, Want: id}
+	}
+	return l.writeErrorLocked("partition.metadata", l.writeTopicID(id))
+}
+
+// loadEpochs reads leader-epoch-checkpoint and makes it, empty, when it is not
+// there. rebuild is true when what it says cannot be believed.
+func (l *Log) loadEpochs() (rebuild bool, err error) {
+	path := l.path(checkpoint.EpochFile)
+	entries, err := checkpoint.ReadEpochs(l.fs, path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		f, err := l.fs.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+		if err != nil {
+			return false, err
+		}
+		return true, f.Close()
+	case errors.Is(err, checkpoint.ErrCorrupt):
+		l.event("epochs-rebuilt", path, err.Error())
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	for i := range entries {
+		e := entries[i]
+		if e.Epoch < 0 || e.Start < 0 || i > 0 && (e.Epoch <= entries[i-1].Epoch || e.Start < entries[i-1].Start) {
+			l.event("epochs-rebuilt", path, fmt.Sprintf("entry %d, %d %d, does not follow", i, e.Epoch, e.Start))
+			return true, nil
+		}
+	}
+	l.epochs.store(entries)
+	return false, nil
+}
+
+// rebuildEpochs reads the epochs out of the batches. Epochs without a record
+// are lost, and nothing is stored in those.
+func (l *Log) rebuildEpochs(list *segmentList) error {
+	for _, s := range list.segs {
+		_, err := s.Scan(0, s.Size(), func(h *record.Header, _ []byte, _ int64) error {
+			if h.Magic >= record.MagicV2 && h.LeaderEpoch >= 0 {
+				if latest, ok := l.epochs.latest(); !ok || h.LeaderEpoch > latest.Epoch {
+					l.epochs.assign(h.LeaderEpoch, h.BaseOffset)
+				}
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, record.ErrCorrupt) {
+			return err
+		}
+	}
+	if len(l.epochs.load()) == 0 {
+		return nil
+	}
+	return l.writeEpochs()
+}
+
+// TopicIDError is a directory whose partition.metadata names another topic.
+type TopicIDError struct {
+	Partition   kafka.TopicPartition
+	Found, Want kafka.TopicID
+}
+
+func (e *TopicIDError) Error() string {
+	return fmt.Sprintf("%s: partition.metadata has topic id %s, the metadata log %s", e.Partition, e.Found, e.Want)
+}

@@ -1,0 +1,444 @@
+package commitlog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"slices"
+
+	"github.com/varvelog/varve/internal/index"
+	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/producer"
+	"github.com/varvelog/varve/internal/record"
+	"github.com/varvelog/varve/internal/segment"
+)
+
+// loader is one Open while it runs (Kafka's LogLoader). Its order of steps
+// decides what a crash in the middle of anything turns into.
+type loader struct {
+	l             *Log
+	clean         bool
+	recoveryPoint kafka.Offset // of the checkpoint
+	logStart      kafka.Offset // of the checkpoint
+
+	segs     []*segment.Segment
+	tailNext kafka.Offset // next offset as the check of a clean tail found it; NoOffset: not checked
+	after    []func()     // unlinking of what was renamed
+}
+
+func (ld *loader) load() error {
+	l := ld.l
+	ld.tailNext = kafka.NoOffset
+	swaps, err := ld.removeTemporary()
+	if err != nil {
+		return err
+	}
+	if err := ld.completeSwaps(swaps); err != nil {
+		return err
+	}
+	rebuildEpochs, err := l.loadEpochs()
+	if err != nil {
+		return err
+	}
+	if err := ld.splitting(ld.loadSegments); err != nil {
+		return err
+	}
+	if err := ld.splitting(ld.recoverLog); err != nil {
+		return err
+	}
+	end, err := ld.end()
+	if err != nil {
+		return err
+	}
+	list := newSegmentList(ld.segs)
+	active := list.active()
+	if err := active.Activate(); err != nil {
+		return err
+	}
+	start := max(ld.logStart, list.bases[0])
+	if rebuildEpochs || ld.epochsMissing(list) {
+		if err := l.rebuildEpochs(list); err != nil {
+			return err
+		}
+	}
+	if l.epochs.truncateFromEnd(end) || l.epochs.truncateFromStart(ld.logStart) {
+		l.epochs.truncateFromStart(ld.logStart)
+		if err := l.writeEpochs(); err != nil {
+			return err
+		}
+	}
+	l.segments.Store(list)
+	l.start.set(start)
+	l.end.store(end, active.BaseOffset(), active.Size())
+	l.highWatermark.set(start)
+	l.recoveryPoint.set(min(ld.recoveryPoint, end))
+	if ld.clean {
+		l.recoveryPoint.set(end)
+	}
+	if err := l.producers.RemoveStray(list.bases); err != nil {
+		return err
+	}
+	return l.rebuildProducers(l.producers, ld.segs, start, end)
+}
+
+// splitting runs a step again after a segment with too wide offsets was split.
+func (ld *loader) splitting(step func() error) error {
+	for {
+		err := step()
+		var over *overflow
+		if !errors.As(err, &over) {
+			return err
+		}
+		if err := ld.split(over.segment); err != nil {
+			return err
+		}
+	}
+}
+
+// overflow is a segment that holds an offset which its base cannot express.
+type overflow struct {
+	segment *segment.Segment
+	err     error
+}
+
+func (e *overflow) Error() string { return e.err.Error() }
+
+// loadSegments opens the segments in the order of their names. Kafka recovers
+// one without an offset index or with a damaged transaction index; here also
+// one without a time index is, because retention and lookups by time would take
+// the age of the file for that of its records.
+func (ld *loader) loadSegments() error {
+	l := ld.l
+	for _, s := range ld.segs {
+		if err := s.Abandon(); err != nil {
+			return err
+		}
+	}
+	ld.segs = ld.segs[:0]
+	names, err := l.fs.ReadDir(l.Dir())
+	if err != nil {
+		return err
+	}
+	files := make(map[segment.FileName]bool, len(names))
+	for _, d := range names {
+		if n, ok := segment.ParseName(d.Name()); ok && d.Type().IsRegular() {
+			files[n] = true
+		}
+	}
+	for _, d := range names {
+		n, ok := segment.ParseName(d.Name())
+		if !ok || n.Suffix != "" || !d.Type().IsRegular() {
+			continue
+		}
+		switch n.Ext {
+		case segment.IndexExt, segment.TimeIndexExt, segment.TxnIndexExt:
+			if !files[segment.FileName{Base: n.Base, Ext: segment.LogExt}] {
+				l.logger.Warn("orphaned index removed", "partition", l.partition, "file", d.Name())
+				if err := l.fs.Remove(l.path(d.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return err
+				}
+			}
+		case segment.LogExt:
+			if err := ld.loadSegment(n.Base, files[segment.FileName{Base: n.Base, Ext: segment.TimeIndexExt}]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (ld *loader) loadSegment(base kafka.Offset, hasTimeIndex bool) error {
+	l := ld.l
+	s, err := segment.Open(l.fs, l.Dir(), base, l.segmentOptions())
+	if err != nil {
+		return err
+	}
+	ld.segs = append(ld.segs, s)
+	err = s.SanityCheck()
+	if err == nil && !hasTimeIndex && s.Size() > 0 {
+		err = &index.CorruptError{Path: s.Times().Path(), Reason: "the file is missing"}
+	}
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, index.ErrCorrupt) {
+		return err
+	}
+	l.event("segment-rebuilt", s.Path(), err.Error())
+	ld.segs = ld.segs[:len(ld.segs)-1] // the producer state before it is built from those below
+	_, err = ld.recoverSegment(s)
+	ld.segs = append(ld.segs, s)
+	return err
+}
+
+// recoverLog recovers what may not have reached the disk: every segment from the
+// recovery point on, unless the last stop was clean and the end of the log
+// agrees with that.
+func (ld *loader) recoverLog() error {
+	if ld.clean {
+		ok, err := ld.tailIsWhole()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			ld.clean = false
+			ld.recoveryPoint = min(ld.recoveryPoint, ld.segs[len(ld.segs)-1].BaseOffset())
+		}
+	}
+	if !ld.clean && len(ld.segs) > 0 {
+		list := newSegmentList(ld.segs)
+		unflushed := list.span(ld.recoveryPoint, math.MaxInt64)
+		for i, s := range unflushed {
+			cut, err := ld.recoverSegment(s)
+			if err != nil {
+				return err
+			}
+			if cut > 0 {
+				if err := ld.dropAfterCut(unflushed[i+1:]); err != nil {
+					return err
+				}
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// end makes sure that there is a segment and that the log does not end below
+// its start, and returns the log end offset.
+func (ld *loader) end() (kafka.Offset, error) {
+	l := ld.l
+	if n := len(ld.segs); n > 0 {
+		next := ld.tailNext
+		if !ld.clean || next == kafka.NoOffset {
+			var err error
+			if next, err = ld.segs[n-1].ReadNextOffset(); err != nil {
+				return 0, err
+			}
+		}
+		if next >= ld.logStart {
+			return next, nil
+		}
+		l.event("log-start-above-end", l.Dir(), fmt.Sprintf("log start offset %d is above the end offset %d: %s removed", ld.logStart, next, rangeOf(ld.segs)))
+		gone := ld.segs
+		ld.segs = nil
+		if err := ld.discard(gone); err != nil {
+			return 0, err
+		}
+		if l.epochs.clear() {
+			if err := l.writeEpochs(); err != nil {
+				return 0, err
+			}
+		}
+		if err := l.producers.Reset(ld.logStart); err != nil {
+			return 0, err
+		}
+		ld.clean = false
+	}
+	s, err := l.createSegment(ld.logStart)
+	if err != nil {
+		return 0, err
+	}
+	ld.segs = append(ld.segs, s)
+	return ld.logStart, l.fs.SyncDir(l.Dir())
+}
+
+func (ld *loader) discard(gone []*segment.Segment) error {
+	l := ld.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.discardLocked(l.producers, gone)
+	ld.after = append(ld.after, l.after...)
+	l.after = nil
+	return err
+}
+
+// epochsMissing reports whether the first batch names an epoch and the
+// checkpoint none at all, as after a crash that lost its content.
+func (ld *loader) epochsMissing(list *segmentList) bool {
+	if len(ld.l.epochs.load()) > 0 {
+		return false
+	}
+	missing := false
+	errStop := errors.New("stop")
+	for _, s := range list.segs {
+		if s.Size() == 0 {
+			continue
+		}
+		_, err := s.Scan(0, 1, func(h *record.Header, _ []byte, _ int64) error {
+			missing = h.Magic >= record.MagicV2 && h.LeaderEpoch >= 0
+			return errStop
+		})
+		return missing && errors.Is(err, errStop)
+	}
+	return false
+}
+
+// recoverSegment checks and rebuilds one segment. The producer state before it
+// comes from the newest snapshot below it and the segments in between, and is
+// left as a snapshot at its end, so that the next segment starts from there.
+func (ld *loader) recoverSegment(s *segment.Segment) (cut int64, err error) {
+	l := ld.l
+	l.logger.Info("recovering segment", "partition", l.partition, "base", s.BaseOffset())
+	st, err := producer.Open(l.producerConfig())
+	if err != nil {
+		return 0, err
+	}
+	if err := l.rebuildProducers(st, ld.segs, ld.logStart, s.BaseOffset()); err != nil {
+		return 0, err
+	}
+	chain := chain{next: s.BaseOffset(), epoch: kafka.NoLeaderEpoch}
+	cut, err = s.RecoverWith(segment.RecoverOptions{
+		Accept:    chain.accept,
+		Visit:     func(h *record.Header, b []byte, _ int64) error { return ld.recovered(s, st, h, b) },
+		BeforeCut: func(_ string, from, to int64) error { return ld.beforeCut(s, chain.next, from, to) },
+	})
+	if errors.Is(err, segment.ErrOverflow) {
+		return cut, &overflow{s, err}
+	}
+	if err != nil {
+		return cut, err
+	}
+	if cut > 0 {
+		next, nerr := s.ReadNextOffset()
+		l.event("tail-cut", s.Path(), fmt.Sprintf("%d bytes cut, the log ends at offset %d", cut, next))
+		err = nerr
+	}
+	if _, serr := st.TakeSnapshot(true); serr != nil {
+		err = errors.Join(err, serr)
+	}
+	return cut, err
+}
+
+// recovered takes one good batch of a segment under recovery: its leader epoch
+// and what it means for producers and transactions.
+func (ld *loader) recovered(s *segment.Segment, st *producer.State, h *record.Header, b []byte) error {
+	l := ld.l
+	if h.Magic < record.MagicV2 {
+		return nil
+	}
+	if h.LeaderEpoch >= 0 {
+		if latest, ok := l.epochs.latest(); !ok || h.LeaderEpoch > latest.Epoch {
+			if l.epochs.assign(h.LeaderEpoch, h.BaseOffset) {
+				if err := l.writeEpochs(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if h.HasProducerID() {
+		st.Begin()
+		if err := addProducer(st, h, b, producer.Replication, producer.UnknownTxnVersion, 0); err != nil {
+			return ld.strange(s, h, err)
+		}
+		completed := st.Completed()
+		st.Commit()
+		for _, c := range completed {
+			if c.Aborted {
+				err := s.AppendTxn(index.AbortedTxn{
+					ProducerID: c.ProducerID, FirstOffset: c.FirstOffset, LastOffset: c.LastOffset, LastStable: st.LastStableAfter(c)})
+				if err != nil {
+					return err
+				}
+			}
+			st.Complete(c)
+		}
+	}
+	st.SetMapEnd(h.LastOffset + 1)
+	return nil
+}
+
+// strange lets a batch pass whose checksum is right and whose meaning for
+// producers is not: it is there, so it is kept.
+func (ld *loader) strange(s *segment.Segment, h *record.Header, err error) error {
+	ld.l.event("producer-state-skipped", s.Path(), fmt.Sprintf("batch at offset %d: %v", h.BaseOffset, err))
+	return nil
+}
+
+// chain accepts batches that can follow each other: offsets rise, leader epochs
+// do not fall. A page of an older life of the file can hold whole batches with
+// right checksums (faults W6); they do not fit behind the ones before.
+type chain struct {
+	next  kafka.Offset
+	epoch kafka.LeaderEpoch
+}
+
+func (c *chain) accept(h *record.Header) bool {
+	if h.BaseOffset < c.next || h.LastOffset < h.BaseOffset {
+		return false
+	}
+	if h.Magic >= record.MagicV2 && h.LeaderEpoch >= 0 {
+		if h.LeaderEpoch < c.epoch {
+			return false
+		}
+		c.epoch = h.LeaderEpoch
+	}
+	c.next = h.LastOffset + 1
+	return true
+}
+
+// rebuildProducers brings the producer state to end: from a snapshot, and by
+// replaying what it does not cover (UnifiedLog.rebuildProducerState). Kafka takes
+// a clean log without any snapshot for one without producers; here it is replayed.
+func (l *Log) rebuildProducers(st *producer.State, segs []*segment.Segment, logStart, end kafka.Offset) error {
+	wasEmpty := st.Len() == 0 && st.MapEnd() >= end
+	if err := st.Reload(logStart, end, l.now()); err != nil {
+		return err
+	}
+	if end > st.MapEnd() && !wasEmpty && len(segs) > 0 {
+		snapshotAt := make([]kafka.Offset, 0, 2)
+		for _, s := range segs[max(0, len(segs)-2):] {
+			snapshotAt = append(snapshotAt, s.BaseOffset())
+		}
+		list := newSegmentList(segs)
+		for _, s := range list.span(st.MapEnd(), end) {
+			from := max(s.BaseOffset(), st.MapEnd(), logStart)
+			st.SetMapEnd(from)
+			if slices.Contains(snapshotAt, s.BaseOffset()) {
+				if _, err := st.TakeSnapshot(true); err != nil {
+					return err
+				}
+			}
+			if err := l.replay(st, s, from, end); err != nil {
+				return err
+			}
+		}
+	}
+	st.SetMapEnd(end)
+	_, err := st.TakeSnapshot(true)
+	return err
+}
+
+var errReplayed = errors.New("replayed")
+
+// replay gives the batches of s that hold offsets in [from, to) to the producer state.
+func (l *Log) replay(st *producer.State, s *segment.Segment, from, to kafka.Offset) error {
+	at, ok, err := s.Locate(from)
+	if err != nil || !ok {
+		return err
+	}
+	_, err = s.Scan(at.Byte, s.Size(), func(h *record.Header, b []byte, _ int64) error {
+		if h.LastOffset >= to {
+			return errReplayed
+		}
+		if !h.HasProducerID() {
+			return nil
+		}
+		st.Begin()
+		if err := addProducer(st, h, b, producer.Replication, producer.UnknownTxnVersion, 0); err != nil {
+			l.event("producer-state-skipped", s.Path(), fmt.Sprintf("batch at offset %d: %v", h.BaseOffset, err))
+			return nil
+		}
+		completed := st.Completed()
+		st.Commit()
+		for _, c := range completed {
+			st.Complete(c)
+		}
+		return nil
+	})
+	if errors.Is(err, errReplayed) || errors.Is(err, record.ErrCorrupt) {
+		return nil // damage below the recovery point is kept and reported where it is read
+	}
+	return err
+}

@@ -1,0 +1,221 @@
+package commitlog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/producer"
+	"github.com/varvelog/varve/internal/segment"
+)
+
+// aged is what retention looks at in a segment.
+type aged struct {
+	size    int64
+	largest kafka.Timestamp // newest record, or the file's modification time
+	upper   kafka.Offset    // base of the next segment, or the log end
+	last    bool
+}
+
+// deletable counts how many of the oldest segments a rule lets go: the walk
+// stops at the first that it keeps, at one that holds records above the high
+// watermark, and at an empty active segment.
+func deletable(segs []aged, hw kafka.Offset, rule func(aged) bool) int {
+	for i, s := range segs {
+		if hw < s.upper || (s.last && s.size == 0) || !rule(s) {
+			return i
+		}
+	}
+	return len(segs)
+}
+
+// belowStart lets segments go whose records all lie below the log start.
+func belowStart(start kafka.Offset) func(aged) bool {
+	return func(s aged) bool { return !s.last && s.upper <= start }
+}
+
+// aboveSize lets segments go as long as the log stays at or above limit.
+func aboveSize(total, limit int64) func(aged) bool {
+	excess := total - limit
+	return func(s aged) bool {
+		if excess < s.size {
+			return false
+		}
+		excess -= s.size
+		return true
+	}
+}
+
+// olderThan lets segments go whose newest record is older than limit milliseconds.
+func olderThan(now kafka.Timestamp, limit int64) func(aged) bool {
+	return func(s aged) bool { return int64(now)-int64(s.largest) > limit }
+}
+
+// DeleteOldSegments applies retention, by log start, size and time in this
+// order, and returns how many segments went. A topic that is not deleted from
+// by policy only loses what lies below its log start.
+func (l *Log) DeleteOldSegments() (int, error) {
+	c := l.Config()
+	n, err := l.deleteOld(func(segs []aged) int {
+		return deletable(segs, l.highWatermark.get(), belowStart(l.start.get()))
+	}, false)
+	if err != nil || !c.CleanupDelete {
+		return n, err
+	}
+	if c.RetentionBytes >= 0 {
+		m, err := l.deleteOld(func(segs []aged) int {
+			var total int64
+			for _, s := range segs {
+				total += s.size
+			}
+			if total < c.RetentionBytes {
+				return 0
+			}
+			return deletable(segs, l.highWatermark.get(), aboveSize(total, c.RetentionBytes))
+		}, false)
+		if n += m; err != nil {
+			return n, err
+		}
+	}
+	if c.RetentionMs >= 0 {
+		m, err := l.deleteOld(func(segs []aged) int {
+			return deletable(segs, l.highWatermark.get(), olderThan(l.now(), c.RetentionMs))
+		}, true)
+		n += m
+		return n, err
+	}
+	return n, nil
+}
+
+// deleteOld removes the segments that choose counts, in three steps: the log
+// start is raised, then made durable without the lock, then the files go
+// (order O9). A crash in between leaves segments below the log start, which the
+// next round removes.
+func (l *Log) deleteOld(choose func([]aged) int, ages bool) (int, error) {
+	l.mu.Lock()
+	gone, raised, err := l.chooseLocked(choose, ages)
+	l.unlock()
+	if err != nil || len(gone) == 0 {
+		return 0, err
+	}
+	if raised {
+		if err := l.persistStart(); err != nil {
+			return 0, err
+		}
+	}
+	l.mu.Lock()
+	defer l.unlock()
+	if err := l.writableLocked(); err != nil {
+		return 0, err
+	}
+	return len(gone), l.removeLocked(gone)
+}
+
+// chooseLocked finds the segments to remove and raises the log start above
+// them. When that is all of them a new active segment is made first.
+func (l *Log) chooseLocked(choose func([]aged) int, ages bool) (gone []*segment.Segment, raised bool, err error) {
+	if err := l.writableLocked(); err != nil {
+		return nil, false, err
+	}
+	list := l.segments.Load()
+	segs, err := l.aged(list, ages)
+	if err != nil {
+		return nil, false, err
+	}
+	n := choose(segs)
+	if n == 0 {
+		return nil, false, nil
+	}
+	gone = list.segs[:n]
+	if n == len(list.segs) {
+		if _, err := l.rollLocked(l.end.get()); err != nil {
+			return nil, false, err
+		}
+		list = l.segments.Load()
+	}
+	raised, err = l.raiseStartLocked(list.bases[n])
+	return gone, raised, err
+}
+
+func (l *Log) aged(list *segmentList, ages bool) ([]aged, error) {
+	segs := make([]aged, len(list.segs))
+	for i, s := range list.segs {
+		a := aged{size: s.Size(), last: i+1 == len(list.segs), upper: l.end.get()}
+		if !a.last {
+			a.upper = list.bases[i+1]
+		}
+		if ages {
+			largest, err := s.LargestTimestamp()
+			if err != nil {
+				return nil, l.readError(err)
+			}
+			a.largest = largest
+		}
+		segs[i] = a
+	}
+	return segs, nil
+}
+
+// removeLocked takes segments out of the list and gives their files, and the
+// producer snapshots at their bases, the suffix `.deleted`. They are unlinked
+// after file.delete.delay.ms, when the last reader is gone.
+func (l *Log) removeLocked(gone []*segment.Segment) error {
+	l.segments.Store(l.segments.Load().without(gone))
+	return l.discardLocked(l.producers, gone)
+}
+
+// discardLocked renames and unlinks segments that are in no list any more.
+func (l *Log) discardLocked(st *producer.State, gone []*segment.Segment) error {
+	var snapshots []string
+	for _, s := range gone {
+		if err := s.ChangeSuffix(segment.DeletedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return l.writeErrorLocked("delete segment", err)
+		}
+		name := producer.SnapshotName(s.BaseOffset())
+		if !st.DetachSnapshot(s.BaseOffset()) {
+			continue
+		}
+		deleted := name + segment.DeletedSuffix
+		err := l.fs.Rename(l.path(name), l.path(deleted))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return l.writeErrorLocked("delete producer snapshot", err)
+		}
+		snapshots = append(snapshots, deleted)
+	}
+	if len(gone) > 0 {
+		l.after = append(l.after, func() { l.unlinkLater(gone, snapshots) })
+	}
+	return nil
+}
+
+func (l *Log) unlinkLater(gone []*segment.Segment, snapshots []string) {
+	unlink := func() {
+		for _, s := range gone {
+			if err := s.Delete(); err != nil {
+				l.logger.Warn("deleted segment", "partition", l.partition, "base", s.BaseOffset(), "error", err)
+			}
+		}
+		for _, name := range snapshots {
+			if err := l.fs.Remove(l.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				l.logger.Warn("deleted producer snapshot", "partition", l.partition, "file", name, "error", err)
+			}
+		}
+	}
+	if l.opts.AfterDelay == nil {
+		unlink()
+		return
+	}
+	l.opts.AfterDelay(l.Config().FileDeleteDelay, unlink)
+}
+
+// rangeOf describes segments for a log line.
+func rangeOf(segs []*segment.Segment) string {
+	if len(segs) == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%d segments from base %d", len(segs), segs[0].BaseOffset())
+}

@@ -1,0 +1,111 @@
+package commitlog
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/producer"
+	"github.com/varvelog/varve/internal/segment"
+)
+
+// Roll starts a new segment at the end offset. An empty active segment is made anew.
+func (l *Log) Roll() error {
+	l.mu.Lock()
+	defer l.unlock()
+	if err := l.writableLocked(); err != nil {
+		return err
+	}
+	_, err := l.rollLocked(l.end.get())
+	return err
+}
+
+// rollLocked starts a segment at base, or at the end offset when that is above
+// (LocalLog.roll, UnifiedLog.roll). The new segment is made before the old one
+// is sealed: when there is no room for it the old one stays the active one.
+// What the roll leaves in the page cache is made durable soon afterwards, and
+// only then the recovery point moves (order O6).
+func (l *Log) rollLocked(base kafka.Offset) (*segment.Segment, error) {
+	base = max(base, l.end.get())
+	list := l.segments.Load()
+	old := list.active()
+	if old.BaseOffset() >= base {
+		if old.BaseOffset() == base && old.Size() == 0 {
+			return l.recreateLocked(old)
+		}
+		return nil, l.fail("roll", fmt.Errorf("segment %d exists, its base is not below the active one's, %d", base, old.BaseOffset()))
+	}
+	created, err := l.createSegment(base)
+	if err != nil {
+		return nil, l.writeErrorLocked("roll", err)
+	}
+	if err := old.Seal(); err != nil {
+		err = errors.Join(err, created.Delete())
+		return nil, l.writeErrorLocked("seal", err)
+	}
+	l.segments.Store(list.with(created))
+	l.end.store(l.end.get(), base, 0)
+	l.producers.SetMapEnd(base)
+	wrote, err := l.producers.TakeSnapshot(false)
+	if err != nil {
+		if err = l.writeErrorLocked("producer snapshot", err); !errors.Is(err, ErrFull) {
+			return nil, err
+		}
+		l.logger.Warn("no producer snapshot: the disk is full", "partition", l.partition, "offset", base)
+	}
+	dir := l.Dir()
+	l.backgroundLocked(func() {
+		if wrote {
+			if err := producer.SyncSnapshot(l.fs, dir, base); err != nil && !l.closed.Load() {
+				_ = l.fail("producer snapshot", err)
+				return
+			}
+		}
+		_ = l.Flush(base) // what fails takes the log offline
+	})
+	return created, nil
+}
+
+// recreateLocked replaces an empty active segment: Kafka does so that its time
+// counts from now, when a roll by time meets a segment without a batch.
+func (l *Log) recreateLocked(old *segment.Segment) (*segment.Segment, error) {
+	base := old.BaseOffset()
+	list := l.segments.Load().without([]*segment.Segment{old})
+	if err := old.Delete(); err != nil {
+		return nil, l.writeErrorLocked("roll", err)
+	}
+	created, err := l.createSegment(base)
+	if err != nil {
+		return nil, l.fail("roll", err)
+	}
+	l.segments.Store(list.with(created))
+	l.end.store(l.end.get(), base, 0)
+	return created, nil
+}
+
+// createSegment makes an empty segment, over whatever files have its name.
+func (l *Log) createSegment(base kafka.Offset) (*segment.Segment, error) {
+	dir := l.Dir()
+	if err := segment.RemoveFiles(l.fs, dir, base, ""); err != nil {
+		return nil, err
+	}
+	o := l.segmentOptions()
+	o.Create = true
+	if c := l.config.Load(); c.Preallocate {
+		o.Preallocate = int64(c.SegmentBytes)
+	}
+	return segment.Open(l.fs, dir, base, o)
+}
+
+func (l *Log) segmentOptions() segment.Options {
+	c := l.config.Load()
+	o := segment.Options{
+		IndexInterval: int64(c.IndexInterval), MaxIndexBytes: int(c.SegmentIndexBytes),
+		Now: l.now(), SegmentBytes: int64(c.SegmentBytes),
+		OnError: func(err error) { l.logger.Warn("deleted segment", "partition", l.partition, "error", err) },
+	}
+	if limit := min(c.SegmentJitterMs, c.SegmentMs); limit > 0 && l.opts.Jitter != nil {
+		o.RollJitterMs = l.opts.Jitter(limit)
+	}
+	return o
+}

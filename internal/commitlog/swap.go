@@ -1,0 +1,219 @@
+package commitlog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"slices"
+
+	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/record"
+	"github.com/varvelog/varve/internal/segment"
+)
+
+// removeTemporary unlinks what a crash left of deletions and of rewrites that
+// were not complete, and returns the `.swap` files that are.
+//
+// A rewrite (compaction, or the split of a segment) first writes `.cleaned`
+// files, then renames them to `.swap` from the highest base to the lowest. So as
+// long as there is a `.cleaned`, the swaps at and above it are not all there.
+func (ld *loader) removeTemporary() (swaps []segment.FileName, err error) {
+	l := ld.l
+	names, err := l.fs.ReadDir(l.Dir())
+	if err != nil {
+		return nil, err
+	}
+	var cleaned []segment.FileName
+	lowest := kafka.Offset(math.MaxInt64)
+	for _, d := range names {
+		n, ok := segment.ParseName(d.Name())
+		if !ok || !d.Type().IsRegular() {
+			continue
+		}
+		switch n.Suffix {
+		case segment.DeletedSuffix:
+			if err := ld.remove(n); err != nil {
+				return nil, err
+			}
+		case segment.CleanedSuffix:
+			cleaned = append(cleaned, n)
+			lowest = min(lowest, n.Base)
+		case segment.SwapSuffix:
+			swaps = append(swaps, n)
+		}
+	}
+	complete := swaps[:0]
+	for _, n := range swaps {
+		if n.Base >= lowest {
+			if err := ld.remove(n); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		complete = append(complete, n)
+	}
+	for _, n := range cleaned {
+		if err := ld.remove(n); err != nil {
+			return nil, err
+		}
+	}
+	return complete, nil
+}
+
+func (ld *loader) remove(n segment.FileName) error {
+	err := ld.l.fs.Remove(ld.l.path(n.String()))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// completeSwaps finishes replacements: every file numbered within the offsets
+// that the swaps cover goes, then the swaps get their final names.
+func (ld *loader) completeSwaps(swaps []segment.FileName) error {
+	l := ld.l
+	if len(swaps) == 0 {
+		return nil
+	}
+	from, to := kafka.Offset(math.MaxInt64), kafka.Offset(math.MinInt64)
+	for _, n := range swaps {
+		if n.Ext != segment.LogExt {
+			continue
+		}
+		o := l.segmentOptions()
+		o.Suffix = segment.SwapSuffix
+		s, err := segment.Open(l.fs, l.Dir(), n.Base, o)
+		if err != nil {
+			return err
+		}
+		next, err := s.ReadNextOffset()
+		if err = errors.Join(err, s.Abandon()); err != nil {
+			return fmt.Errorf("swap %d: %w", n.Base, err)
+		}
+		from, to = min(from, n.Base), max(to, next)
+	}
+	names, err := l.fs.ReadDir(l.Dir())
+	if err != nil {
+		return err
+	}
+	for _, d := range names {
+		n, ok := segment.ParseName(d.Name())
+		if ok && d.Type().IsRegular() && n.Suffix != segment.SwapSuffix && n.Base >= from && n.Base < to {
+			if err := ld.remove(n); err != nil {
+				return err
+			}
+		}
+	}
+	for _, n := range swaps {
+		final := n
+		final.Suffix = ""
+		l.logger.Info("replacement completed", "partition", l.partition, "file", final.String())
+		if err := l.fs.Rename(l.path(n.String()), l.path(final.String())); err != nil {
+			return err
+		}
+	}
+	return l.fs.SyncDir(l.Dir())
+}
+
+// split replaces a segment whose offsets are too far apart for one base by
+// several (KAFKA-6264), batch for batch.
+func (ld *loader) split(s *segment.Segment) error {
+	l := ld.l
+	l.event("segment-split", s.Path(), "offsets are further than 2^31-1 from the base")
+	var parts []*segment.Segment
+	var part *segment.Segment
+	var bytes int64
+	_, err := s.Scan(0, s.Size(), func(h *record.Header, b []byte, _ int64) error {
+		if part == nil || h.LastOffset-part.BaseOffset() > math.MaxInt32 {
+			var err error
+			if part, err = l.NewCleanedSegment(h.BaseOffset); err != nil {
+				return err
+			}
+			parts = append(parts, part)
+		}
+		bytes += int64(len(b))
+		return part.Append(h.LastOffset, b)
+	})
+	if err != nil && !errors.Is(err, record.ErrCorrupt) {
+		return err
+	}
+	if len(parts) == 0 {
+		return fmt.Errorf("split of segment %d: no batch in it", s.BaseOffset())
+	}
+	if bytes != s.Size() {
+		return fmt.Errorf("split of segment %d: %d bytes of whole batches, want %d", s.BaseOffset(), bytes, s.Size())
+	}
+	for _, p := range parts {
+		if err := errors.Join(p.Seal(), p.Flush()); err != nil {
+			return err
+		}
+	}
+	if err := l.swapIn(parts); err != nil {
+		return err
+	}
+	kept := slices.DeleteFunc(ld.segs, func(o *segment.Segment) bool { return o == s })
+	ld.segs = append(kept, parts...)
+	slices.SortFunc(ld.segs, func(a, b *segment.Segment) int { return int(min(max(a.BaseOffset()-b.BaseOffset(), -1), 1)) })
+	if err := ld.discard([]*segment.Segment{s}); err != nil {
+		return err
+	}
+	return l.finishSwap(parts)
+}
+
+// NewCleanedSegment makes a segment that ReplaceSegments can bring in.
+func (l *Log) NewCleanedSegment(base kafka.Offset) (*segment.Segment, error) {
+	o := l.segmentOptions()
+	o.Create, o.Suffix = true, segment.CleanedSuffix
+	if err := segment.RemoveFiles(l.fs, l.Dir(), base, segment.CleanedSuffix); err != nil {
+		return nil, err
+	}
+	return segment.Open(l.fs, l.Dir(), base, o)
+}
+
+// ReplaceSegments puts rewritten segments, sealed and flushed `.cleaned` ones,
+// in the place of old ones (order O11). Readers of the old ones are not
+// disturbed. A crash at any point leaves either the old ones or the new ones.
+func (l *Log) ReplaceSegments(cleaned, old []*segment.Segment) error {
+	l.mu.Lock()
+	defer l.unlock()
+	if err := l.writableLocked(); err != nil {
+		return err
+	}
+	if err := l.swapIn(cleaned); err != nil {
+		return l.fail("replace segments", err)
+	}
+	segs := append(l.segments.Load().without(old).segs, cleaned...)
+	slices.SortFunc(segs, func(a, b *segment.Segment) int { return int(min(max(a.BaseOffset()-b.BaseOffset(), -1), 1)) })
+	l.segments.Store(newSegmentList(segs))
+	for _, s := range old {
+		if err := s.ChangeSuffix(segment.DeletedSuffix); err != nil {
+			return l.fail("replace segments", err)
+		}
+	}
+	l.after = append(l.after, func() { l.unlinkLater(old, nil) })
+	if err := l.finishSwap(cleaned); err != nil {
+		return l.fail("replace segments", err)
+	}
+	return nil
+}
+
+// swapIn declares the replacement complete: from here on a crash ends with the
+// new segments.
+func (l *Log) swapIn(cleaned []*segment.Segment) error {
+	for _, s := range slices.Backward(cleaned) {
+		if err := s.ChangeSuffix(segment.SwapSuffix); err != nil {
+			return err
+		}
+	}
+	return l.fs.SyncDir(l.Dir())
+}
+
+func (l *Log) finishSwap(cleaned []*segment.Segment) error {
+	for _, s := range cleaned {
+		if err := s.ChangeSuffix(""); err != nil {
+			return err
+		}
+	}
+	return l.fs.SyncDir(l.Dir())
+}

@@ -1,0 +1,135 @@
+package commitlog
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/segment"
+)
+
+// TruncateTo cuts the log so that it ends at offset; a batch that holds it goes
+// as a whole. It reports whether anything was there to cut. Only followers and
+// recovery do this: what is cut was never acknowledged by acks=all.
+func (l *Log) TruncateTo(offset kafka.Offset) (cut bool, err error) {
+	if offset < 0 {
+		return false, fmt.Errorf("truncate %s to %d: the offset is negative", l.partition, offset)
+	}
+	l.flushMu.Lock() // no flush may believe that it made durable what is cut here
+	defer l.flushMu.Unlock()
+	l.mu.Lock()
+	defer l.unlock()
+	if err := l.writableLocked(); err != nil {
+		return false, err
+	}
+	if offset >= l.end.get() {
+		l.epochsChangedLocked(l.epochs.truncateFromEnd(l.end.get()))
+		return false, nil
+	}
+	if hw := l.highWatermark.get(); offset < hw {
+		l.logger.Warn("truncated below the high watermark", "partition", l.partition, "offset", offset, "highWatermark", hw)
+	}
+	if err := l.lowerRecoveryPoint(offset); err != nil {
+		return false, err
+	}
+	list := l.segments.Load()
+	if list.bases[0] > offset {
+		return true, l.truncateFullyLocked(offset, offset)
+	}
+	return true, l.truncateLocked(list, offset)
+}
+
+// lowerRecoveryPoint makes a recovery point durable that does not promise what
+// is about to be cut (order O10).
+func (l *Log) lowerRecoveryPoint(offset kafka.Offset) error {
+	l.truncations.Add(1)
+	if l.recoveryPoint.get() <= offset {
+		return nil
+	}
+	l.recoveryPoint.set(offset)
+	if l.opts.PersistRecoveryPoint == nil {
+		return nil
+	}
+	if err := l.opts.PersistRecoveryPoint(offset); err != nil {
+		return l.writeErrorLocked("recovery point checkpoint", err)
+	}
+	return nil
+}
+
+func (l *Log) truncateLocked(list *segmentList, offset kafka.Offset) error {
+	keep := list.floor(offset) + 1
+	gone := list.segs[keep:]
+	kept := newSegmentList(slices.Clone(list.segs[:keep]))
+	// No reader may go past offset from here on.
+	l.highWatermark.set(min(l.highWatermark.get(), offset))
+	l.start.set(min(l.start.get(), offset))
+	l.segments.Store(kept)
+	l.end.store(offset, kept.active().BaseOffset(), kept.active().Size())
+	if err := l.discardLocked(l.producers, gone); err != nil {
+		return err
+	}
+	active := kept.active()
+	if _, err := active.TruncateTo(offset, l.now()); err != nil {
+		return l.fail("truncate", err)
+	}
+	l.end.store(offset, active.BaseOffset(), active.Size())
+	l.epochsChangedLocked(l.epochs.truncateFromEnd(offset))
+	if err := l.rebuildProducers(l.producers, kept.segs, l.start.get(), offset); err != nil {
+		return l.fail("truncate", err)
+	}
+	l.highWatermarkMovedLocked()
+	return nil
+}
+
+// TruncateFullyAndStartAt empties the log; it goes on at offset, which becomes
+// the log start too.
+func (l *Log) TruncateFullyAndStartAt(offset kafka.Offset) error {
+	l.flushMu.Lock()
+	defer l.flushMu.Unlock()
+	l.mu.Lock()
+	defer l.unlock()
+	if err := l.writableLocked(); err != nil {
+		return err
+	}
+	if err := l.lowerRecoveryPoint(offset); err != nil {
+		return err
+	}
+	return l.truncateFullyLocked(offset, offset)
+}
+
+func (l *Log) truncateFullyLocked(offset, start kafka.Offset) error {
+	gone := l.segments.Load().segs
+	last := gone[len(gone)-1]
+	if last.BaseOffset() == offset {
+		// The new segment gets the name of the last one, which goes at once.
+		if err := last.Delete(); err != nil {
+			return l.fail("truncate", err)
+		}
+		gone = gone[:len(gone)-1]
+	}
+	created, err := l.createSegment(offset)
+	if err != nil {
+		return l.fail("truncate", err)
+	}
+	if err := l.discardLocked(l.producers, gone); err != nil {
+		return err
+	}
+	l.start.set(start)
+	l.end.store(offset, offset, 0)
+	l.highWatermark.set(offset)
+	l.segments.Store(newSegmentList([]*segment.Segment{created}))
+	l.recoveryPoint.set(min(l.recoveryPoint.get(), offset))
+	if l.epochs.clear() {
+		if err := l.writeEpochs(); err != nil {
+			return l.fail("truncate", err)
+		}
+	}
+	if err := l.producers.Reset(offset); err != nil {
+		return l.fail("truncate", err)
+	}
+	if err := l.rebuildProducers(l.producers, l.segments.Load().segs, start, offset); err != nil {
+		return l.fail("truncate", err)
+	}
+	l.publishUnstableLocked()
+	return nil
+}
