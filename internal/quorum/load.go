@@ -272,7 +272,7 @@ func (l *loaded) readSegment(fsys vfs.FS, path string, base kafka.Offset, last b
 		return err
 	}
 	if !last || behind {
-		return &DamagedError{Path: path, Offset: l.end, Byte: end, Reason: reason + ", and records behind it are sound"}
+		return &DamagedError{Path: path, Offset: l.end, Byte: end, Reason: reason + ", and there are sound records there or behind it"}
 	}
 	l.cut = size - end
 	return nil
@@ -293,15 +293,15 @@ func (l *loaded) badBatch(b record.Batch) string {
 	return ""
 }
 
-// wholeBatchBehind looks for a batch of this log in the bytes [from, size) that
-// follow its last whole batch. There is none in a tail that was being written:
-// only one batch at a time is not yet durable.
+// wholeBatchBehind looks for a sound batch in the bytes [from, size) that follow
+// the log's last good one. There is none in a tail that was being written: only
+// one batch at a time is not yet durable.
 func wholeBatchBehind(f vfs.File, from, size int64, next kafka.Offset) (bool, error) {
 	tail := make([]byte, size-from)
 	if _, err := f.ReadAt(tail, from); err != nil {
 		return false, err
 	}
-	for i := 1; i+record.HeaderSize <= len(tail); i++ {
+	for i := 0; i+record.HeaderSize <= len(tail); i++ {
 		b := record.Batch(tail[i:])
 		if b.Magic() != record.MagicV2 || b.BaseOffset() < next || b.BaseOffset() > next+1<<31 {
 			continue
