@@ -102,6 +102,7 @@ async function admin(r) {
         await a.createTopics({ topics: [{ topic: r.topic, numPartitions: r.partitions, replicationFactor: 1, configEntries: Object.entries(r.configs || {}).map(([name, value]) => ({ name, value })) }] });
         return {};
       case 'delete-records':
+        await a.fetchTopicOffsets(r.topic); // the library deletes only from topics whose metadata it has
         await a.deleteTopicRecords({ topic: r.topic, partitions: [{ partition: r.partition, offset: String(r.value) }] });
         return {};
       case 'configs': {

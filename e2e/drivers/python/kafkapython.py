@@ -30,7 +30,7 @@ def produce(r):
     codec = r.get("codec") or "none"
     acks = r.get("acks") or "all"
     p = KafkaProducer(bootstrap_servers=r["bootstrap"], compression_type=None if codec == "none" else codec, acks=acks if acks == "all" else int(acks), linger_ms=5,
-                      max_request_size=64 << 20, buffer_memory=256 << 20, enable_idempotence=bool(r.get("idempotent")))
+                      max_request_size=64 << 20, enable_idempotence=bool(r.get("idempotent")))
     try:
         futures = [p.send(r["topic"], partition=x["partition"], key=unb64(x["key"]), value=unb64(x["value"]), timestamp_ms=x["timestamp"] or None,
                           headers=[(h["key"], unb64(h["value"])) for h in x.get("headers") or []]) for x in r["records"]]
@@ -83,7 +83,7 @@ def admin(r):
             a.delete_records({TopicPartition(r["topic"], r["partition"]): r["value"]})
             return {}
         if op == "configs":
-            return {"configs": described(a.describe_configs([ConfigResource(ConfigResourceType.TOPIC, r["topic"])]), r["topic"])}
+            return {"configs": described(a.describe_configs([ConfigResource(ConfigResourceType.TOPIC, r["topic"])], config_filter="all"), r["topic"])}
         if op == "alter-configs":
             a.alter_configs([ConfigResource(ConfigResourceType.TOPIC, r["topic"], configs=r["configs"])])
             return {}
