@@ -390,11 +390,13 @@ func (g *classicGroup) joinMembers() []kmsg.JoinGroupResponseMember {
 	return list
 }
 
+// typeOrNil returns a copy of the protocol type, since answers outlive the call.
 func (g *classicGroup) typeOrNil() *string {
 	if g.protocolType == "" {
 		return nil
 	}
-	return &g.protocolType
+	t := g.protocolType
+	return &t
 }
 
 // assignments returns the current assignment of every member by its id.
