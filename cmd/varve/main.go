@@ -2,4 +2,10 @@
 // names by argv[0].
 package main
 
-func main() {}
+import (
+	"os"
+
+	"github.com/varvelog/varve/internal/cli"
+)
+
+func main() { os.Exit(cli.Main()) }

@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) versionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "version", Short: "show the version of this program", GroupID: groupHelp, Args: noArguments,
+		Long:    "Shows the version of this program, and of the Apache Kafka whose behaviour it has.",
+		Example: "  varve version\n  varve version -o json",
+		RunE: func(*cobra.Command, []string) error {
+			v := struct {
+				Version  string  `json:"version"`
+				Kafka    string  `json:"kafka"`
+				Go       string  `json:"go"`
+				Platform string  `json:"platform"`
+				Commit   *string `json:"commit"`
+			}{Version, kafkaLevel, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, commit()}
+			return a.print(v, func() {
+				of := ""
+				if v.Commit != nil {
+					of = " (" + *v.Commit + ")"
+				}
+				fmt.Fprintf(a.Stdout, "varve %s%s, Kafka level %s, %s, %s\n", v.Version, of, v.Kafka, v.Go, v.Platform)
+			})
+		},
+	}
+	a.outputFlag(cmd)
+	return cmd
+}
+
+// commit is the revision this program was built from, when the build says.
+func commit() *string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return nil
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			short := s.Value[:12]
+			return &short
+		}
+	}
+	return nil
+}
