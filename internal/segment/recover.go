@@ -3,6 +3,8 @@ package segment
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"io"
 
 	"github.com/varvelog/varve/internal/index"
 	"github.com/varvelog/varve/internal/kafka"
@@ -57,7 +59,7 @@ func (s *Segment) RecoverWith(o RecoverOptions) (cut int64, err error) {
 	s.rolling, s.sinceEntry, s.broken = kafka.NoTimestamp, 0, nil
 	none := index.TimePosition{Timestamp: kafka.NoTimestamp, Offset: s.base}
 	r := recovery{s: s, accept: o.Accept, visit: o.Visit, max: none}
-	end, err := s.Scan(0, size, r.batch)
+	end, err := s.scan(0, size, checkLarge, r.batch)
 	s.setMax(r.max)
 	if err != nil && !errors.Is(err, record.ErrCorrupt) && !errors.Is(err, record.ErrInvalid) {
 		return 0, err
@@ -89,6 +91,33 @@ type recovery struct {
 	lastEntry int64 // start of the batch that the last index entry is for
 	unindexed bool  // the disk is full: the rest is found by walking
 	failed    error // of visit: it does not end the log, whatever it is
+}
+
+// largeBatch is the size from which a batch is checked piece by piece before it
+// is read into memory: a damaged length may claim most of the file.
+const largeBatch = 4 << 20
+
+// checkLarge compares the checksum of a large v2 batch without holding it.
+func checkLarge(f vfs.File, h *record.Header, pos int64) error {
+	if h.Size < largeBatch || h.Magic < record.MagicV2 {
+		return nil
+	}
+	const covered = 21 // the checksum is of everything from the attributes on
+	buf := make([]byte, 1<<20)
+	crc, table := uint32(0), crc32.MakeTable(crc32.Castagnoli)
+	for at := int64(covered); at < int64(h.Size); {
+		piece := buf[:min(int64(len(buf)), int64(h.Size)-at)]
+		n, err := f.ReadAt(piece, pos+at)
+		if n < len(piece) {
+			return errors.Join(err, io.ErrUnexpectedEOF)
+		}
+		crc = crc32.Update(crc, table, piece)
+		at += int64(n)
+	}
+	if crc != h.CRC {
+		return &record.CorruptError{Base: h.BaseOffset, Position: pos, Reason: "checksum", Found: int64(h.CRC), Want: int64(crc)}
+	}
+	return nil
 }
 
 func (r *recovery) batch(h *record.Header, b []byte, pos int64) error {

@@ -99,22 +99,38 @@ type Visit func(h *record.Header, batch []byte, pos int64) error
 // checksum. It ends silently at a partial batch and returns where the last whole
 // one ended; a *record.CorruptError where the framing breaks.
 func (s *Segment) Scan(from, to int64, visit Visit) (end int64, err error) {
+	return s.scan(from, to, nil, visit)
+}
+
+// scan is Scan. before, unless nil, sees each header before the batch is read
+// into memory.
+func (s *Segment) scan(from, to int64, before func(f vfs.File, h *record.Header, pos int64) error, visit Visit) (end int64, err error) {
 	f, err := s.file()
 	if err != nil {
 		return from, err
 	}
 	sc := scans.Get().(*record.Scanner)
+	grown := false
 	defer func() {
 		sc.Reset(nil, 0, 0)
-		scans.Put(sc)
+		if !grown {
+			scans.Put(sc)
+		}
 	}()
 	sc.Reset(f, from, s.size.Load())
 	for sc.Next() && sc.Position() < to {
+		h := sc.Header()
+		if before != nil {
+			if err := before(f, h, sc.Position()); err != nil {
+				return sc.Position(), explain(f, err)
+			}
+		}
+		grown = grown || h.Size > record.ScanBuffer
 		b, err := sc.Batch()
 		if err != nil {
 			return sc.Position(), explain(f, err)
 		}
-		if err := visit(sc.Header(), b, sc.Position()); err != nil {
+		if err := visit(h, b, sc.Position()); err != nil {
 			return sc.Position(), err
 		}
 	}

@@ -475,3 +475,21 @@ func TestRemoveFiles(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 }
+
+func TestALargeBatchIsCheckedBeforeItIsHeld(t *testing.T) {
+	fsys := memfs.New()
+	s := create(t, fsys, options())
+	closed(t, s)
+	big := newBatch(t, base, largeBatch, 1)
+	check(t, s.Append(base, big.bytes))
+	if cut, err := s.Recover(nil); cut != 0 || err != nil {
+		t.Errorf("Recover of a good large batch = %d, %v", cut, err)
+	}
+	f, err := s.file()
+	check(t, err)
+	_, err = f.WriteAt([]byte{1}, 3<<20)
+	check(t, err)
+	if cut, err := s.Recover(nil); cut != int64(len(big.bytes)) || err != nil {
+		t.Errorf("Recover of a damaged large batch = %d, %v, want all of it cut", cut, err)
+	}
+}
