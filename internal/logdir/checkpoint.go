@@ -1,0 +1,149 @@
+package logdir
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/varvelog/varve/internal/checkpoint"
+	"github.com/varvelog/varve/internal/kafka"
+)
+
+// checkpointKind is one of the offset checkpoints that this package writes; the
+// cleaner writes its own.
+type checkpointKind int
+
+const (
+	recoveryPoints checkpointKind = iota
+	logStarts
+	highWatermarks
+	checkpointKinds
+)
+
+func (k checkpointKind) fileName() string {
+	return [checkpointKinds]string{checkpoint.RecoveryPointFile, checkpoint.LogStartFile, checkpoint.HighWatermarkFile}[k]
+}
+
+// offset is what the file holds for a log; false when it has no entry.
+func (k checkpointKind) offset(p *partition) (kafka.Offset, bool) {
+	switch k {
+	case recoveryPoints:
+		return p.log.RecoveryPoint(), true
+	case logStarts:
+		// An entry only where the files do not say it themselves.
+		start := p.log.StartOffset()
+		return start, start > p.log.Segments()[0].BaseOffset()
+	}
+	return p.log.HighWatermark(), true
+}
+
+// offsets is the content of an offset checkpoint.
+type offsets = map[kafka.TopicPartition]kafka.Offset
+
+// checkpointFile is one checkpoint file of one directory.
+type checkpointFile struct {
+	mu      sync.Mutex // held while it is written
+	written offsets    // content of the file; nil when that is not known
+	carried offsets    // entries of partitions that are on disk but not open
+}
+
+// readCheckpoints reads the three files. What cannot be read as a checkpoint is
+// taken as empty and written anew at the end of Load: a recovery point of 0
+// means a full scan, nothing is lost by it. An error is one of the disk.
+func (m *Manager) readCheckpoints(d *dir) error {
+	for k := range checkpointKinds {
+		path := filepath.Join(d.path, k.fileName())
+		read, err := checkpoint.ReadOffsets(m.o.FS, path)
+		switch {
+		case err == nil:
+			d.checkpoints[k].written = read
+		case errors.Is(err, fs.ErrNotExist):
+			if err := m.createEmpty(path); err != nil {
+				return err
+			}
+			d.checkpoints[k].written = offsets{}
+		case errors.Is(err, checkpoint.ErrCorrupt):
+			m.o.Logger.Warn("checkpoint rebuilt", "event", "checkpoint-rebuilt", "file", path, "reason", err)
+		default:
+			return err
+		}
+	}
+	cleaner := filepath.Join(d.path, checkpoint.CleanerFile)
+	if _, err := m.o.FS.Stat(cleaner); errors.Is(err, fs.ErrNotExist) {
+		return m.createEmpty(cleaner)
+	}
+	return nil
+}
+
+// createEmpty makes a checkpoint without entries. It need not be durable: a
+// missing file means the same.
+func (m *Manager) createEmpty(path string) error {
+	f, err := m.o.FS.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// checkpointAll writes one kind in every directory.
+func (m *Manager) checkpointAll(k checkpointKind) {
+	for _, d := range m.dirs {
+		m.writeCheckpoint(d, k, nil)
+	}
+}
+
+// writeCheckpoint replaces a checkpoint file when its content changed. override
+// holds entries that are to be written although the logs do not have them yet.
+func (m *Manager) writeCheckpoint(d *dir, k checkpointKind, override offsets) error {
+	if err := d.err(); err != nil {
+		return err
+	}
+	file := &d.checkpoints[k]
+	file.mu.Lock()
+	content, err := m.writeLocked(d, k, override)
+	if err == nil {
+		file.written = content
+	} else {
+		file.written = nil
+	}
+	file.mu.Unlock()
+	if err != nil {
+		m.goOffline(d, "checkpoint", err)
+		return d.err()
+	}
+	return nil
+}
+
+func (m *Manager) writeLocked(d *dir, k checkpointKind, override offsets) (offsets, error) {
+	file := &d.checkpoints[k]
+	content := maps.Clone(file.carried)
+	if content == nil {
+		content = offsets{}
+	}
+	for _, p := range m.partitions(d) {
+		if offset, ok := k.offset(p); ok {
+			content[p.tp] = offset
+		}
+	}
+	maps.Copy(content, override)
+	if file.written != nil && maps.Equal(content, file.written) {
+		return content, nil
+	}
+	return content, checkpoint.WriteOffsets(m.o.FS, filepath.Join(d.path, k.fileName()), content)
+}
+
+// persistLogStart makes a raised log start offset durable before the log
+// removes or hides anything below it, so that deleted records do not come back
+// (faults O9; Kafka writes it up to a minute later).
+func (m *Manager) persistLogStart(p *partition, offset kafka.Offset) error {
+	return m.writeCheckpoint(p.dir, logStarts, offsets{p.tp: offset})
+}
+
+// persistRecoveryPoint makes a lowered recovery point durable before the log is
+// cut (faults O10): what is written there later has not been checked.
+func (m *Manager) persistRecoveryPoint(p *partition, offset kafka.Offset) error {
+	return m.writeCheckpoint(p.dir, recoveryPoints, offsets{p.tp: offset})
+}

@@ -1,0 +1,91 @@
+package logdir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"runtime"
+	"sync"
+
+	"github.com/varvelog/varve/internal/checkpoint"
+)
+
+// Close is a clean stop (faults O14): the background tasks end, every log is
+// flushed and closed, the checkpoints are written, and last, in each directory
+// whose logs all got that far, the clean-shutdown marker with this run's broker
+// epoch. Then the lock file goes. No request may be in the logs any more.
+//
+// An error says what was not clean; the directories are released in any case.
+func (m *Manager) Close(brokerEpoch int64) error {
+	if m.closed.Swap(true) {
+		return nil
+	}
+	m.changing.Lock() // a creation or deletion that is under way ends first
+	defer m.changing.Unlock()
+	m.jobs.stop()
+	var wg sync.WaitGroup
+	errs := make([]error, len(m.dirs))
+	for i, d := range m.dirs {
+		wg.Go(func() { errs[i] = m.closeDir(d, brokerEpoch) })
+	}
+	wg.Wait()
+	m.unlock()
+	return errors.Join(errs...)
+}
+
+func (m *Manager) closeDir(d *dir, brokerEpoch int64) error {
+	if err := d.err(); err != nil {
+		return err
+	}
+	if !m.loaded.Load() {
+		return m.removeLock(d)
+	}
+	if err := m.closeLogs(d); err != nil {
+		// What was closed is closed; without the marker all of it is recovered.
+		return err
+	}
+	for k := range checkpointKinds {
+		if err := m.writeCheckpoint(d, k, nil); err != nil {
+			return err
+		}
+	}
+	if d.complete {
+		if err := checkpoint.WriteCleanShutdown(m.o.FS, d.path, brokerEpoch); err != nil {
+			m.goOffline(d, "stop", err)
+			return err
+		}
+	}
+	return m.removeLock(d)
+}
+
+// closeLogs closes the logs of a directory, several at a time.
+func (m *Manager) closeLogs(d *dir) error {
+	list := m.partitions(d)
+	errs := make([]error, len(list))
+	slots := make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))
+	var wg sync.WaitGroup
+	for i, p := range list {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if err := d.err(); err != nil {
+				errs[i] = err
+			} else if err := p.log.Close(); err != nil {
+				errs[i] = fmt.Errorf("close %s: %w", p.tp, err)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// removeLock unlinks the lock file while it is still locked, as a clean stop of
+// Kafka does. Whoever locks the path from now on has another file.
+func (m *Manager) removeLock(d *dir) error {
+	err := m.o.FS.Remove(filepath.Join(d.path, checkpoint.LockFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

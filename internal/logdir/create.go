@@ -1,0 +1,194 @@
+package logdir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"runtime"
+	"sync"
+
+	"github.com/varvelog/varve/internal/checkpoint"
+	"github.com/varvelog/varve/internal/commitlog"
+	"github.com/varvelog/varve/internal/kafka"
+)
+
+// NewPartition asks for a partition.
+type NewPartition struct {
+	Partition kafka.TopicPartition
+	TopicID   kafka.TopicID
+	Config    commitlog.Config
+	// Dir is the directory.id that the metadata assigns; one that is not known
+	// or offline, and zero, mean the directory with the fewest partitions.
+	Dir kafka.UUID
+}
+
+// Created is the outcome for one NewPartition.
+type Created struct {
+	Log *commitlog.Log
+	Err error
+}
+
+// Create makes a partition, durable when it returns.
+func (m *Manager) Create(n NewPartition) (*commitlog.Log, error) {
+	c := m.CreateAll([]NewPartition{n})[0]
+	return c.Log, c.Err
+}
+
+// CreateAll makes partitions, several at a time, and syncs the names of all of
+// them in a data directory at once. A partition that is there already keeps its log.
+//
+// Order (faults O3): the directory, partition.metadata, the segment's files,
+// the partition's directory synced, the data directory synced; then appends.
+func (m *Manager) CreateAll(list []NewPartition) []Created {
+	out := make([]Created, len(list))
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	made := make([]*partition, len(list))
+	counts := m.counts()
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))
+	for i, n := range list {
+		if log, err := m.creatable(n); log != nil || err != nil {
+			out[i] = Created{log, err}
+			continue
+		}
+		d := m.choose(n.Dir, counts)
+		if d == nil {
+			out[i].Err = fmt.Errorf("create %s: %w", n.Partition, ErrOffline)
+			continue
+		}
+		counts[d]++
+		made[i] = &partition{tp: n.Partition, dir: d}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			made[i].log, out[i].Err = m.makeFiles(made[i], n)
+		})
+	}
+	wg.Wait()
+	m.publish(list, made, out)
+	return out
+}
+
+// creatable returns what is there already under that name.
+func (m *Manager) creatable(n NewPartition) (*commitlog.Log, error) {
+	if !m.loaded.Load() || m.closed.Load() {
+		return nil, ErrNotLoaded
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if p := m.logs[n.Partition]; p != nil {
+		return p.log, p.dir.err()
+	}
+	return nil, m.failed[n.Partition]
+}
+
+// counts is how many partitions each directory holds.
+func (m *Manager) counts() map[*dir]int {
+	counts := map[*dir]int{}
+	for _, p := range m.partitions(nil) {
+		counts[p.dir]++
+	}
+	return counts
+}
+
+// choose picks the directory with the fewest partitions, the first of equals,
+// unless a usable one is wanted. Nil: all are offline.
+func (m *Manager) choose(want kafka.UUID, counts map[*dir]int) *dir {
+	var best *dir
+	for _, d := range m.dirs {
+		if d.err() != nil {
+			continue
+		}
+		if d.id == want {
+			return d
+		}
+		if best == nil || counts[d] < counts[best] {
+			best = d
+		}
+	}
+	return best
+}
+
+func (m *Manager) makeFiles(p *partition, n NewPartition) (*commitlog.Log, error) {
+	path := filepath.Join(p.dir.path, n.Partition.String())
+	log, err := m.tryMakeFiles(p, path, n)
+	if err != nil {
+		if isDiskError(err) {
+			m.goOffline(p.dir, "create", err)
+		}
+		return nil, fmt.Errorf("create %s: %w", n.Partition, err)
+	}
+	return log, nil
+}
+
+func (m *Manager) tryMakeFiles(p *partition, path string, n NewPartition) (*commitlog.Log, error) {
+	err := m.o.FS.Mkdir(path, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		err = m.adopt(p.dir, n)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := checkpoint.WritePartitionMetadata(m.o.FS, filepath.Join(path, checkpoint.PartitionFile), n.TopicID); err != nil {
+		return nil, err
+	}
+	log, err := commitlog.Open(m.logOptions(p, path, n.TopicID, n.Config))
+	if err != nil {
+		return nil, err
+	}
+	if err := m.o.FS.SyncDir(path); err != nil {
+		return nil, err
+	}
+	return log, nil
+}
+
+// adopt deals with a directory that has the name already: what an interrupted
+// creation left is used, anything else is set aside.
+func (m *Manager) adopt(d *dir, n NewPartition) error {
+	name := n.Partition.String()
+	id, err := checkpoint.ReadPartitionMetadata(m.o.FS, filepath.Join(d.path, name, checkpoint.PartitionFile))
+	if err == nil && id == n.TopicID {
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, checkpoint.ErrCorrupt) {
+		return err
+	}
+	if list, listErr := m.o.FS.ReadDir(filepath.Join(d.path, name)); listErr == nil && len(list) == 0 {
+		return nil
+	}
+	if err := m.setAside(d, name, n.Partition, "in the way of a new partition"); err != nil {
+		return err
+	}
+	return m.o.FS.Mkdir(filepath.Join(d.path, name), 0o755)
+}
+
+// publish syncs the data directories that got partitions and makes them known.
+func (m *Manager) publish(list []NewPartition, made []*partition, out []Created) {
+	for _, d := range m.dirs {
+		touched := false
+		for i, p := range made {
+			touched = touched || p != nil && p.dir == d && out[i].Err == nil
+		}
+		if !touched {
+			continue
+		}
+		if err := m.o.FS.SyncDir(d.path); err != nil {
+			m.goOffline(d, "create", err)
+		}
+	}
+	for i, p := range made {
+		if p == nil || out[i].Err != nil {
+			continue
+		}
+		if err := p.dir.err(); err != nil {
+			out[i].Err = fmt.Errorf("create %s: %w", list[i].Partition, err)
+			continue
+		}
+		m.mu.Lock()
+		m.logs[p.tp] = p
+		m.mu.Unlock()
+		out[i].Log = p.log
+	}
+}

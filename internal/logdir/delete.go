@@ -1,0 +1,113 @@
+package logdir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/varvelog/varve/internal/kafka"
+)
+
+// Delete takes partitions away: their directories are renamed to -delete at
+// once and removed after FileDeleteDelay. The checkpoints are rewritten before
+// Delete returns, so that a partition that is created under the name later does
+// not inherit a recovery point. A partition without a log is not an error.
+func (m *Manager) Delete(tps ...kafka.TopicPartition) error {
+	if !m.loaded.Load() || m.closed.Load() {
+		return ErrNotLoaded
+	}
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	touched := map[*dir]bool{}
+	var errs []error
+	for _, tp := range tps {
+		m.mu.Lock()
+		p := m.logs[tp]
+		delete(m.logs, tp)
+		m.mu.Unlock()
+		if p == nil {
+			continue
+		}
+		if err := m.deleteOne(p); err != nil {
+			errs = append(errs, fmt.Errorf("delete %s: %w", tp, err))
+			continue
+		}
+		touched[p.dir] = true
+	}
+	for d := range touched {
+		if err := m.o.FS.SyncDir(d.path); err != nil {
+			m.goOffline(d, "delete", err)
+			errs = append(errs, d.err())
+			continue
+		}
+		for k := range checkpointKinds {
+			if err := m.writeCheckpoint(d, k, nil); err != nil {
+				errs = append(errs, err)
+				break
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// deleteOne renames the directory. An offline directory is left as it is: the
+// partition is stray or deleted by name after the next start.
+func (m *Manager) deleteOne(p *partition) error {
+	if err := p.dir.err(); err != nil {
+		return err
+	}
+	path := filepath.Join(p.dir.path, uniqueName(p.tp, m.o.NewID(), deleteSuffix))
+	if err := p.log.Rename(path); err != nil {
+		m.goOffline(p.dir, "delete", err)
+		return err
+	}
+	m.jobs.after(m.o.FileDeleteDelay, p.dir.unlessOffline(func() {
+		if err := p.log.Delete(); err != nil {
+			m.o.Logger.Error("deleted partition not removed", "path", path, "err", err)
+			if isDiskError(err) {
+				m.goOffline(p.dir, "delete", err)
+			}
+		}
+	}))
+	m.o.Logger.Info("partition deleted", "topic", p.tp.Topic, "partition", p.tp.Partition, "dir", path)
+	return nil
+}
+
+// removeLater removes a directory that an earlier run renamed to -delete.
+func (m *Manager) removeLater(d *dir, path string) {
+	m.jobs.after(m.o.FileDeleteDelay, d.unlessOffline(func() {
+		if err := m.removeTree(path); err != nil {
+			m.o.Logger.Error("deleted partition not removed", "path", path, "err", err)
+			if isDiskError(err) {
+				m.goOffline(d, "delete", err)
+			}
+			return
+		}
+		m.o.Logger.Info("deleted partition removed", "path", path)
+	}))
+}
+
+// removeTree removes the files of a partition directory and then it. What is
+// not a file in it is not varve's and stays, and with it the directory.
+func (m *Manager) removeTree(path string) error {
+	list, err := m.o.FS.ReadDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		if e.IsDir() {
+			return fmt.Errorf("%s is not empty: %s is a directory", path, e.Name())
+		}
+		if err := m.o.FS.Remove(filepath.Join(path, e.Name())); err != nil {
+			return err
+		}
+	}
+	if err := m.o.FS.Remove(path); err != nil {
+		return err
+	}
+	return m.o.FS.SyncDir(filepath.Dir(path))
+}

@@ -1,0 +1,265 @@
+package logdir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/varvelog/varve/internal/checkpoint"
+	"github.com/varvelog/varve/internal/commitlog"
+	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/metadata"
+)
+
+// LoadOptions give Load what the metadata log says.
+type LoadOptions struct {
+	// Image decides which partition directories are this broker's. Nil: all are,
+	// for tools and tests without a metadata log.
+	Image *metadata.Image
+	// Config is the settings of a topic; nil: commitlog.DefaultConfig for all.
+	Config func(topic string) commitlog.Config
+	// Progress, when not nil, is called after each partition, one call at a time.
+	Progress func(loaded, of int)
+}
+
+// Load removes the clean-shutdown markers, opens every partition and starts the
+// background tasks. A directory that fails goes offline, a partition that fails
+// is left as it is (see Failure); the error is for what has to stop the start.
+func (m *Manager) Load(o LoadOptions) error {
+	if o.Config == nil {
+		o.Config = func(string) commitlog.Config { return commitlog.DefaultConfig() }
+	}
+	l := &loading{m: m, o: o}
+	for _, d := range m.dirs {
+		if d.err() != nil {
+			continue
+		}
+		if err := l.scan(d); err != nil {
+			m.goOffline(d, "load", err)
+		}
+	}
+	if l.err != nil {
+		return l.err
+	}
+	l.open()
+	if l.err != nil {
+		return l.err
+	}
+	if m.online() == 0 {
+		return fmt.Errorf("load data directories: %w", m.dirs[0].err())
+	}
+	for k := range checkpointKinds {
+		m.checkpointAll(k)
+	}
+	m.loaded.Store(true)
+	m.schedule()
+	return nil
+}
+
+// loading is one Load while it runs.
+type loading struct {
+	m     *Manager
+	o     LoadOptions
+	found []found
+
+	mu   sync.Mutex
+	done int
+	err  error // what stops the start
+}
+
+// found is a partition directory that is to be opened.
+type found struct {
+	dir  *dir
+	name string
+	tp   kafka.TopicPartition
+	id   kafka.TopicID
+}
+
+// scan prepares a directory: marker gone for good, checkpoints read, names
+// sorted into what is opened and what is not. The error is the disk's.
+func (l *loading) scan(d *dir) error {
+	m := l.m
+	if err := checkpoint.RemoveCleanShutdown(m.o.FS, d.path); err != nil {
+		return err
+	}
+	if err := m.readCheckpoints(d); err != nil {
+		return err
+	}
+	entries, err := m.o.FS.ReadDir(d.path)
+	if err != nil {
+		return err
+	}
+	d.complete = true
+	before := len(l.found)
+	for _, e := range entries {
+		if err := l.entry(d, e); err != nil {
+			return err
+		}
+	}
+	if n := len(l.found) - before; n > 0 && !d.clean {
+		m.o.Logger.Info("last stop was not clean, recovering", "event", "unclean-start", "dir", d.path, "partitions", n)
+	}
+	return nil
+}
+
+func (l *loading) entry(d *dir, e fs.DirEntry) error {
+	m, path := l.m, filepath.Join(d.path, e.Name())
+	if !e.IsDir() {
+		if !e.Type().IsRegular() {
+			m.o.Logger.Warn("entry left alone", "event", "left-alone", "path", path, "kind", e.Type())
+		}
+		return nil
+	}
+	what, tp := classify(e.Name())
+	switch what {
+	case unknownDir:
+		m.o.Logger.Warn("entry left alone", "event", "left-alone", "path", path, "kind", "directory with an unknown name")
+	case deletedPartition:
+		m.removeLater(d, path)
+	case livePartition:
+		id, ok, err := m.identity(d, e.Name(), tp, l.o.Image)
+		var refused *IdentityError
+		switch {
+		case errors.As(err, &refused):
+			l.refuse(d, tp, err)
+		case err != nil:
+			return err
+		case ok:
+			l.add(found{d, e.Name(), tp, id})
+		}
+	}
+	return nil
+}
+
+// add notes a directory, unless its partition was found before.
+func (l *loading) add(f found) {
+	for _, other := range l.found {
+		if other.tp == f.tp {
+			l.err = &RefusedError{f.dir.path, fmt.Sprintf("holds %s, and so does %s", f.name, other.dir.path), "move one of the two out of the data directories"}
+			return
+		}
+	}
+	l.found = append(l.found, f)
+}
+
+// refuse notes a partition that stays on disk unopened. Its checkpoint entries
+// are kept, and the directory will not be called clean.
+func (l *loading) refuse(d *dir, tp kafka.TopicPartition, err error) {
+	m := l.m
+	m.mu.Lock()
+	m.failed[tp] = err
+	m.mu.Unlock()
+	l.mu.Lock()
+	d.complete = false
+	for k := range checkpointKinds {
+		file := &d.checkpoints[k]
+		if offset, ok := file.written[tp]; ok {
+			if file.carried == nil {
+				file.carried = offsets{}
+			}
+			file.carried[tp] = offset
+		}
+	}
+	l.mu.Unlock()
+	m.o.Logger.Error("partition not opened", "dir", d.path, "topic", tp.Topic, "partition", tp.Partition, "err", err)
+}
+
+// open opens what was found, each directory with its own workers.
+func (l *loading) open() {
+	workers := l.m.o.RecoveryThreads
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	var wg sync.WaitGroup
+	for _, d := range l.m.dirs {
+		queue := make(chan found)
+		for range workers {
+			wg.Go(func() {
+				for f := range queue {
+					l.openOne(f)
+				}
+			})
+		}
+		wg.Go(func() {
+			defer close(queue)
+			for _, f := range l.found {
+				if f.dir == d && d.err() == nil {
+					queue <- f
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func (l *loading) openOne(f found) {
+	m, d := l.m, f.dir
+	if d.err() != nil {
+		return
+	}
+	p := &partition{tp: f.tp, dir: d}
+	o := m.logOptions(p, filepath.Join(d.path, f.name), f.id, l.o.Config(f.tp.Topic))
+	o.CleanShutdown = d.clean
+	o.RecoveryPoint = max(0, d.checkpoints[recoveryPoints].written[f.tp])
+	o.LogStartOffset = max(0, d.checkpoints[logStarts].written[f.tp])
+	o.HighWatermark = max(0, d.checkpoints[highWatermarks].written[f.tp])
+	log, err := commitlog.Open(o)
+	switch {
+	case err == nil:
+		p.log = log
+		m.mu.Lock()
+		m.logs[f.tp] = p
+		m.mu.Unlock()
+	case isDiskError(err):
+		m.goOffline(d, "load", err)
+	default:
+		l.refuse(d, f.tp, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.done++
+	if l.o.Progress != nil {
+		l.o.Progress(l.done, len(l.found))
+	}
+}
+
+// logOptions are the options of a log, for opening and for creating it. The
+// callbacks look at p.dir, so that nothing is done in a directory that is offline.
+func (m *Manager) logOptions(p *partition, path string, id kafka.TopicID, c commitlog.Config) commitlog.Options {
+	d := p.dir
+	return commitlog.Options{
+		FS:                 m.o.FS,
+		Dir:                path,
+		Partition:          p.tp,
+		TopicID:            id,
+		Config:             c,
+		ProducerExpiration: m.o.ProducerExpiration,
+		VerifyTransactions: m.o.VerifyTransactions,
+		Scratch:            m.o.Scratch,
+		Now:                m.o.Now,
+		Logger:             m.o.Logger,
+		Jitter:             m.o.Jitter,
+		AfterDelay:         func(delay time.Duration, f func()) { m.jobs.after(delay, d.unlessOffline(f)) },
+		Background:         func(f func()) { m.jobs.background(d.unlessOffline(f)) },
+		PersistLogStart:    func(o kafka.Offset) error { return m.persistLogStart(p, o) },
+		PersistRecoveryPoint: func(o kafka.Offset) error {
+			return m.persistRecoveryPoint(p, o)
+		},
+		OnFailure: func(err error) { m.goOffline(d, "log", err) },
+		OnEvent: func(e commitlog.Event) {
+			m.o.Logger.Warn("log repaired", "event", e.Name, "topic", p.tp.Topic, "partition", p.tp.Partition, "file", e.File, "detail", e.Detail)
+		},
+	}
+}
+
+func (d *dir) unlessOffline(f func()) func() {
+	return func() {
+		if d.err() == nil {
+			f()
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package logdir
+
+import (
+	"encoding/hex"
+	"strconv"
+	"strings"
+
+	"github.com/varvelog/varve/internal/kafka"
+)
+
+// Suffixes of partition directories that are no live partition.
+const (
+	deleteSuffix = "-delete" // waits to be removed
+	futureSuffix = "-future" // is being built by a move between directories
+	straySuffix  = "-stray"  // not assigned to this broker
+
+	metadataDirName = kafka.ClusterMetadataTopic + "-0"
+	remoteCacheName = "remote-log-index-cache"
+	maxNameLength   = 255
+)
+
+// kind is what a directory entry is by its name.
+type kind int
+
+const (
+	unknownDir kind = iota
+	livePartition
+	deletedPartition
+	keptPartition // -future and -stray: left as they are
+	otherOwner    // metadata log, tiered storage
+)
+
+// classify reads a directory's name.
+func classify(name string) (kind, kafka.TopicPartition) {
+	if name == metadataDirName || name == remoteCacheName {
+		return otherOwner, kafka.TopicPartition{}
+	}
+	for _, s := range []struct {
+		suffix string
+		kind   kind
+	}{{deleteSuffix, deletedPartition}, {futureSuffix, keptPartition}, {straySuffix, keptPartition}} {
+		if base, ok := strings.CutSuffix(name, s.suffix); ok {
+			if tp, ok := parseUnique(base); ok {
+				return s.kind, tp
+			}
+		}
+	}
+	if tp, err := kafka.ParseTopicPartition(name); err == nil {
+		return livePartition, tp
+	}
+	return unknownDir, kafka.TopicPartition{}
+}
+
+// parseUnique reads topic-partition.unique, the name without its suffix.
+func parseUnique(base string) (kafka.TopicPartition, bool) {
+	dot := strings.LastIndexByte(base, '.')
+	if dot < 0 || dot == len(base)-1 || strings.ContainsAny(base, " \t\n\v\f\r") {
+		return kafka.TopicPartition{}, false
+	}
+	tp, err := kafka.ParseTopicPartition(base[:dot])
+	return tp, err == nil
+}
+
+// uniqueName is the name under which a partition's directory is set aside. A
+// long topic name is cut, so that the name fits (UnifiedLog.logDeleteDirName).
+func uniqueName(tp kafka.TopicPartition, id kafka.UUID, suffix string) string {
+	end := "-" + strconv.Itoa(int(tp.Partition)) + "." + hex.EncodeToString(id[:]) + suffix
+	return tp.Topic[:min(len(tp.Topic), maxNameLength-len(end))] + end
+}

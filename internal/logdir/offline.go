@@ -1,0 +1,108 @@
+package logdir
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/varvelog/varve/internal/kafka"
+)
+
+// Offline describes a directory that went offline.
+type Offline struct {
+	Dir        string
+	ID         kafka.UUID
+	Partitions []kafka.TopicPartition // that lay in it; not yet known before Load
+	Err        error
+}
+
+func (d *dir) err() error {
+	if p := d.offline.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// online is how many directories are left.
+func (m *Manager) online() int {
+	n := 0
+	for _, d := range m.dirs {
+		if d.err() == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// goOffline takes a directory out of use, for good: nothing is written to it
+// again by this process (faults O15). A failed write or sync may have left the
+// kernel's pages and the disk apart; only a restart, which reads the disk, can
+// tell what is there. A caller may hold its log's lock, but no lock of this package.
+func (m *Manager) goOffline(d *dir, op string, cause error) {
+	err := fmt.Errorf("%w: %s: %w", ErrOffline, d.path, cause)
+	if !d.offline.CompareAndSwap(nil, &err) {
+		return
+	}
+	o := Offline{Dir: d.path, ID: d.id, Err: cause}
+	for _, p := range m.partitions(d) {
+		p.log.Fail(err)
+		o.Partitions = append(o.Partitions, p.tp)
+	}
+	m.o.Logger.Error("data directory offline", "event", "dir-offline", "dir", d.path, "op", op, "err", cause, "partitions", len(o.Partitions),
+		"hint", "check the disk, then restart; nothing will be written to it until then")
+	if m.o.OnOffline != nil {
+		online := m.online()
+		m.jobs.background(func() { m.o.OnOffline(o, online) })
+	}
+}
+
+// Fail takes the directory of a partition offline because of an error that was
+// met outside of its log, such as a failed read on the way to a socket.
+func (m *Manager) Fail(tp kafka.TopicPartition, op string, err error) {
+	m.mu.RLock()
+	p := m.logs[tp]
+	m.mu.RUnlock()
+	if p != nil {
+		m.goOffline(p.dir, op, err)
+	}
+}
+
+// Health is the state of one partition's directory: a pointer that its user
+// keeps, to look at before each append without a lock.
+type Health struct{ offline *atomic.Pointer[error] }
+
+// Err is nil while the directory is online. The zero Health is always online.
+func (h Health) Err() error {
+	if h.offline == nil {
+		return nil
+	}
+	if p := h.offline.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Health returns the state of the directory that tp lies in.
+func (m *Manager) Health(tp kafka.TopicPartition) Health {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if p := m.logs[tp]; p != nil {
+		return Health{&p.dir.offline}
+	}
+	return Health{}
+}
+
+// isDiskError tells an error of the disk, which concerns the whole directory,
+// from one of a file's content or of this process's resources.
+func isDiskError(err error) bool {
+	for _, errno := range []syscall.Errno{
+		syscall.EIO, syscall.EROFS, syscall.ESTALE, syscall.ENXIO, syscall.ENODEV, syscall.ENOTCONN, syscall.ETIMEDOUT,
+		syscall.EACCES, syscall.EPERM, syscall.ENOTDIR,
+	} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
