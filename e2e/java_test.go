@@ -85,7 +85,7 @@ func TestJavaTools(t *testing.T) {
 	if out := tool("", "broker-api-versions"); !strings.Contains(out, "Produce(0): 0 to 13") || !strings.Contains(out, "Fetch(1): 4 to 18") {
 		t.Errorf("broker-api-versions:\n%.2000s", out)
 	}
-	if out := tool("", "cluster", "list-endpoints"); !strings.Contains(out, server.Bootstrap()[strings.Index(server.Bootstrap(), ":")+1:]) {
+	if out := harness.MustTool(t, "", "cluster", "list-endpoints", "--bootstrap-server", server.Bootstrap()); !strings.Contains(out, server.Bootstrap()[strings.Index(server.Bootstrap(), ":")+1:]) {
 		t.Errorf("cluster list-endpoints:\n%s", out)
 	}
 	tool("", "topics", "--delete", "--topic", "java")
