@@ -79,7 +79,7 @@ func (ld *loader) load() error {
 	if err := l.producers.RemoveStray(list.bases); err != nil {
 		return err
 	}
-	return l.rebuildProducers(l.producers, ld.segs, start, end)
+	return l.rebuildProducers(l.producers, ld.segs, start, end, ld.clean)
 }
 
 // splitting runs a step again after a segment with too wide offsets was split.
@@ -223,6 +223,9 @@ func (ld *loader) end() (kafka.Offset, error) {
 		l.event("log-start-above-end", l.Dir(), fmt.Sprintf("log start offset %d is above the end offset %d: %s removed", ld.logStart, next, rangeOf(ld.segs)))
 		gone := ld.segs
 		ld.segs = nil
+		if err := l.producers.Reset(ld.logStart); err != nil {
+			return 0, err
+		}
 		if err := ld.discard(gone); err != nil {
 			return 0, err
 		}
@@ -231,10 +234,6 @@ func (ld *loader) end() (kafka.Offset, error) {
 				return 0, err
 			}
 		}
-		if err := l.producers.Reset(ld.logStart); err != nil {
-			return 0, err
-		}
-		ld.clean = false
 	}
 	s, err := l.createSegment(ld.logStart)
 	if err != nil {
@@ -285,7 +284,7 @@ func (ld *loader) recoverSegment(s *segment.Segment) (cut int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := l.rebuildProducers(st, ld.segs, ld.logStart, s.BaseOffset()); err != nil {
+	if err := l.rebuildProducers(st, ld.segs, ld.logStart, s.BaseOffset(), false); err != nil {
 		return 0, err
 	}
 	chain := chain{next: s.BaseOffset(), epoch: kafka.NoLeaderEpoch}
@@ -379,12 +378,17 @@ func (c *chain) accept(h *record.Header) bool {
 }
 
 // rebuildProducers brings the producer state to end: from a snapshot, and by
-// replaying what it does not cover (UnifiedLog.rebuildProducerState). Kafka takes
-// a clean log without any snapshot for one without producers; here it is replayed.
-func (l *Log) rebuildProducers(st *producer.State, segs []*segment.Segment, logStart, end kafka.Offset) error {
+// replaying what it does not cover (UnifiedLog.rebuildProducerState). A log that
+// was closed cleanly and has no snapshot is taken by Kafka for one without
+// producers; here it is replayed as any other, and left with the same files.
+func (l *Log) rebuildProducers(st *producer.State, segs []*segment.Segment, logStart, end kafka.Offset, clean bool) error {
 	wasEmpty := st.Len() == 0 && st.MapEnd() >= end
+	_, hadSnapshot := st.LatestSnapshot()
 	if err := st.Reload(logStart, end, l.now()); err != nil {
 		return err
+	}
+	if clean && !hadSnapshot {
+		st.ForgetLastSnapshot()
 	}
 	if end > st.MapEnd() && !wasEmpty && len(segs) > 0 {
 		snapshotAt := make([]kafka.Offset, 0, 2)

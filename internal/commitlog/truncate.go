@@ -74,7 +74,7 @@ func (l *Log) truncateLocked(list *segmentList, offset kafka.Offset) error {
 	}
 	l.end.store(offset, active.BaseOffset(), active.Size())
 	l.epochsChangedLocked(l.epochs.truncateFromEnd(offset))
-	if err := l.rebuildProducers(l.producers, kept.segs, l.start.get(), offset); err != nil {
+	if err := l.rebuildProducers(l.producers, kept.segs, l.start.get(), offset, false); err != nil {
 		return l.fail("truncate", err)
 	}
 	l.highWatermarkMovedLocked()
@@ -127,7 +127,7 @@ func (l *Log) truncateFullyLocked(offset, start kafka.Offset) error {
 	if err := l.producers.Reset(offset); err != nil {
 		return l.fail("truncate", err)
 	}
-	if err := l.rebuildProducers(l.producers, l.segments.Load().segs, start, offset); err != nil {
+	if err := l.rebuildProducers(l.producers, l.segments.Load().segs, start, offset, false); err != nil {
 		return l.fail("truncate", err)
 	}
 	l.publishUnstableLocked()

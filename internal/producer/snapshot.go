@@ -229,6 +229,10 @@ func (s *State) TakeSnapshot(sync bool) (wrote bool, err error) {
 	return true, nil
 }
 
+// ForgetLastSnapshot makes the next TakeSnapshot write although nothing has
+// changed since the last one.
+func (s *State) ForgetLastSnapshot() { s.lastSnap = 0 }
+
 func (s *State) addSnapshot(offset kafka.Offset) {
 	if i, found := slices.BinarySearch(s.snapshots, offset); !found {
 		s.snapshots = slices.Insert(s.snapshots, i, offset)
