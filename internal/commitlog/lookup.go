@@ -21,23 +21,29 @@ func notFound() TimestampOffset {
 // OffsetForTimestamp finds the first record with a timestamp at or after ts:
 // the first segment that holds one as late, then within it. A record at or
 // above bound is not found. It takes no lock.
+//
+// Kafka gives up when the first segment that looks late enough, by the time its
+// file was changed or by a record below the log start, has no such record; here
+// the search goes on in the next one.
 func (l *Log) OffsetForTimestamp(ts kafka.Timestamp, bound kafka.Offset) (TimestampOffset, error) {
-	return l.lookup(bound, func() (segment.TimeMatch, bool, error) {
+	return l.lookup(bound, func() (m segment.TimeMatch, ok bool, err error) {
 		start := l.start.get()
+		dec := l.scratch.decompressors.Get()
+		defer l.scratch.decompressors.Put(dec)
+		dec.MaxRecord = int(l.Config().MaxDecompressedBytes)
 		for _, s := range l.segments.Load().segs {
 			largest, err := s.LargestTimestamp()
 			if err != nil {
-				return segment.TimeMatch{}, false, err
+				return m, false, err
 			}
 			if largest < ts {
 				continue
 			}
-			dec := l.scratch.decompressors.Get()
-			defer l.scratch.decompressors.Put(dec)
-			dec.MaxRecord = int(l.Config().MaxDecompressedBytes)
-			return s.FindByTimestamp(ts, start, dec)
+			if m, ok, err = s.FindByTimestamp(ts, start, dec); ok || err != nil {
+				return m, ok, err
+			}
 		}
-		return segment.TimeMatch{}, false, nil
+		return m, false, nil
 	})
 }
 
