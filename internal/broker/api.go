@@ -37,6 +37,8 @@ func table() []api {
 // dataAPIs are records and discovery.
 func dataAPIs() []api {
 	return []api{
+		{wire.ProduceKey, "Produce", wire.ProduceMinVersion, wire.ProduceMaxVersion, (*Broker).produce},
+		{wire.FetchKey, "Fetch", wire.FetchMinVersion, wire.FetchMaxVersion, (*Broker).fetch},
 		{3, "Metadata", 0, 13, (*Broker).metadata},
 		{10, "FindCoordinator", 0, 6, control((*Broker).findCoordinator)},
 		{wire.APIVersionsKey, "ApiVersions", 0, 5, (*Broker).apiVersions},

@@ -10,6 +10,7 @@ package broker
 
 import (
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/varvelog/varve/internal/coordinator"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/metadata"
+	"github.com/varvelog/varve/internal/replica"
 	"github.com/varvelog/varve/internal/server"
 )
 
@@ -30,6 +32,8 @@ type Options struct {
 	Config func() *config.Broker
 	// Image is the committed metadata.
 	Image func() *metadata.Image
+	// Replicas are the partitions that have a replica here.
+	Replicas *replica.Manager
 	// Controller creates topics, and decides what else is metadata.
 	Controller *controller.Controller
 	// Groups is the group coordinator.
@@ -51,6 +55,10 @@ type Broker struct {
 	// versions are the ApiVersions keys in the order of the table.
 	versions []api
 
+	produces sync.Pool // of *produceCall
+	fetches  sync.Pool // of *fetchCall
+	sessions *sessionCache
+
 	versionsSeen atomic.Pointer[versionsCache]
 	producerIDs  producerIDs
 }
@@ -64,6 +72,8 @@ func New(o Options) *Broker {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	b := &Broker{opts: o, log: o.Logger, versions: table()}
+	b.produces.New, b.fetches.New = newProduceCall, newFetchCall
+	b.sessions = newSessionCache(func() int { return o.Config().FetchSessionSlots })
 	for i := range b.versions {
 		a := &b.versions[i]
 		b.table[a.key] = a

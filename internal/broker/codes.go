@@ -6,6 +6,7 @@ import (
 
 	"github.com/varvelog/varve/internal/commitlog"
 	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/replica"
 )
 
 // ErrorCode is the protocol code of an error from below. It is the only place
@@ -32,6 +33,12 @@ var codes = [...]struct {
 	err  error
 	code kafka.ErrorCode
 }{
+	{replica.ErrUnknownPartition, kafka.ErrUnknownTopicOrPartition},
+	{replica.ErrNotLeader, kafka.ErrNotLeaderOrFollower},
+	{replica.ErrFencedEpoch, kafka.ErrFencedLeaderEpoch},
+	{replica.ErrUnknownEpoch, kafka.ErrUnknownLeaderEpoch},
+	{replica.ErrNotEnoughReplicas, kafka.ErrNotEnoughReplicas},
+	{replica.ErrStorage, kafka.ErrKafkaStorageError},
 	{commitlog.ErrOffsetOutOfRange, kafka.ErrOffsetOutOfRange},
 	{commitlog.ErrOutOfOrderSequence, kafka.ErrOutOfOrderSequenceNumber},
 	{commitlog.ErrInvalidProducerEpoch, kafka.ErrInvalidProducerEpoch},
