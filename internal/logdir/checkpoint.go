@@ -10,6 +10,7 @@ import (
 
 	"github.com/varvelog/varve/internal/checkpoint"
 	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/vfs"
 )
 
 // checkpointKind is one of the offset checkpoints that this package writes; the
@@ -48,6 +49,7 @@ type checkpointFile struct {
 	mu      sync.Mutex // held while it is written
 	written offsets    // content of the file; nil when that is not known
 	carried offsets    // entries of partitions that are on disk but not open
+	blank   bool       // the file has 0 bytes: never written
 }
 
 // readCheckpoints reads the three files. What cannot be read as a checkpoint is
@@ -60,11 +62,12 @@ func (m *Manager) readCheckpoints(d *dir) error {
 		switch {
 		case err == nil:
 			d.checkpoints[k].written = read
+			d.checkpoints[k].blank = len(read) == 0 && isBlank(m.o.FS, path)
 		case errors.Is(err, fs.ErrNotExist):
 			if err := m.createEmpty(path); err != nil {
 				return err
 			}
-			d.checkpoints[k].written = offsets{}
+			d.checkpoints[k].written, d.checkpoints[k].blank = offsets{}, true
 		case errors.Is(err, checkpoint.ErrCorrupt):
 			m.o.Logger.Warn("checkpoint rebuilt", "event", "checkpoint-rebuilt", "file", path, "reason", err)
 		default:
@@ -86,6 +89,11 @@ func (m *Manager) createEmpty(path string) error {
 		return err
 	}
 	return f.Close()
+}
+
+func isBlank(fsys vfs.FS, path string) bool {
+	info, err := fsys.Stat(path)
+	return err == nil && info.Size() == 0
 }
 
 // checkpointAll writes one kind in every directory.
@@ -132,6 +140,7 @@ func (m *Manager) writeLocked(d *dir, k checkpointKind, override offsets) (offse
 	if file.written != nil && maps.Equal(content, file.written) {
 		return content, nil
 	}
+	file.blank = false
 	return content, checkpoint.WriteOffsets(m.o.FS, filepath.Join(d.path, k.fileName()), content)
 }
 

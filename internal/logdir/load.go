@@ -250,9 +250,6 @@ func (m *Manager) logOptions(p *partition, path string, id kafka.TopicID, c comm
 			return m.persistRecoveryPoint(p, o)
 		},
 		OnFailure: func(err error) { m.goOffline(d, "log", err) },
-		OnEvent: func(e commitlog.Event) {
-			m.o.Logger.Warn("log repaired", "event", e.Name, "topic", p.tp.Topic, "partition", p.tp.Partition, "file", e.File, "detail", e.Detail)
-		},
 	}
 }
 

@@ -2,7 +2,6 @@ package replica
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/varvelog/varve/internal/config"
@@ -170,19 +169,20 @@ func (m *Manager) configure(image *metadata.Image, t *Topic) {
 	}
 }
 
-// settings is what a topic is kept by: its own settings over the broker's.
-// Stored settings that this version does not accept are left aside as a whole,
-// for none of them can be told from the others by its effect.
+// settings is what a topic is kept by: its own settings over the broker's. A
+// stored setting that this version does not accept is left aside, and only
+// that one: without its retention, say, a topic could lose records.
 func (m *Manager) settings(image *metadata.Image, topic string) config.Topic {
 	own := image.Config(metadata.ConfigResource{Type: metadata.ResourceTopic, Name: topic})
-	t, err := config.ParseTopic(own, m.o.Broker())
-	if err == nil {
-		return t
+	for key, value := range own {
+		if err := config.ValidateTopicKey(key, value); err != nil {
+			m.o.Logger.Error("stored topic setting not applied", "topic", topic, "key", key, "err", err)
+			delete(own, key)
+		}
 	}
-	m.o.Logger.Error("topic settings not applied", "topic", topic, "err", fmt.Errorf("stored settings: %w", err))
-	t, err = config.ParseTopic(nil, m.o.Broker())
-	if err != nil {
-		m.o.Logger.Error("broker's topic settings not applied", "err", err)
+	t, err := config.ParseTopic(own, m.o.Broker())
+	if err != nil { // a rule over several keys: the settings are applied as they are
+		m.o.Logger.Error("stored topic settings do not fit together", "topic", topic, "err", err)
 	}
 	return t
 }
