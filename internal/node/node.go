@@ -1,0 +1,136 @@
+// Package node wires one broker together and starts and stops it in one
+// readable order: start.go is what happens between the configuration and the
+// first answer, stop.go what happens between SIGTERM and the clean marker.
+//
+// Before it: cli, and package varve for programs that embed a broker. After it:
+// every layer below, each of which it is the only one to construct.
+package node
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/varvelog/varve/internal/broker"
+	"github.com/varvelog/varve/internal/config"
+	"github.com/varvelog/varve/internal/controller"
+	"github.com/varvelog/varve/internal/coordinator"
+	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/logdir"
+	"github.com/varvelog/varve/internal/quorum"
+	"github.com/varvelog/varve/internal/replica"
+	"github.com/varvelog/varve/internal/server"
+	"github.com/varvelog/varve/internal/vfs"
+)
+
+// Options are what Start may be given besides the configuration. Zero values
+// are documented with each field.
+type Options struct {
+	FS       vfs.FS             // nil: the operating system's
+	Logger   *slog.Logger       // nil: nothing is logged
+	LogLevel *slog.LevelVar     // lets clients change the level; nil: they cannot
+	Now      func() time.Time   // nil: time.Now
+	Progress func(done, of int) // partitions opened so far; nil: not told
+}
+
+// Node is a running broker and controller.
+type Node struct {
+	opts   Options
+	log    *slog.Logger
+	static *config.Broker // as loaded, without dynamic values
+	cfg    atomic.Pointer[config.Broker]
+
+	dirs       *logdir.Manager
+	quorum     *quorum.Quorum
+	controller *controller.Controller
+	replicas   *replica.Manager
+	groups     *coordinator.Groups
+	offsets    offsetsTopic
+	broker     *broker.Broker
+	gate       *gate
+	listeners  []*server.Listener
+
+	brokerEpoch int64
+	loaded      bool // the data logs are open
+
+	background sync.WaitGroup
+	stopping   chan struct{} // closed when Stop begins
+
+	failOnce sync.Once
+	failed   chan struct{} // closed when the node cannot go on
+	cause    error         // why; set before failed is closed
+
+	stopOnce sync.Once
+	stopErr  error
+}
+
+// Failed is closed when the node cannot serve any more: its last data directory
+// or its metadata log has failed. Err says why; Stop still releases what is left.
+func (n *Node) Failed() <-chan struct{} { return n.failed }
+
+// Err is why the node failed; nil while it has not.
+func (n *Node) Err() error {
+	select {
+	case <-n.failed:
+		return n.cause
+	default:
+		return nil
+	}
+}
+
+func (n *Node) fail(err error) {
+	n.failOnce.Do(func() {
+		n.cause = err
+		close(n.failed)
+	})
+}
+
+// Addr is the address that a listener is bound to, with the port that the
+// system chose for port 0. An empty name is the first listener; nil when there
+// is none of that name.
+func (n *Node) Addr(listener string) net.Addr {
+	for _, l := range n.listeners {
+		if listener == "" || l.Name() == listener {
+			return l.Addr()
+		}
+	}
+	return nil
+}
+
+// ClusterID is the cluster's id, from meta.properties.
+func (n *Node) ClusterID() string { return n.dirs.ClusterID() }
+
+// Config is the configuration in force, with the dynamic values.
+func (n *Node) Config() *config.Broker { return n.cfg.Load() }
+
+// Controller decides what is metadata; for programs that embed a broker.
+func (n *Node) Controller() *controller.Controller { return n.controller }
+
+// gate holds requests back until the broker is ready: a client that connects
+// while logs are still being opened waits for its answer instead of getting an
+// error it cannot place.
+type gate struct {
+	open   chan struct{}
+	broker server.Handler // set before open is closed
+}
+
+// Serve implements server.Handler.
+func (g *gate) Serve(r *server.Request) (server.Verdict, error) {
+	select {
+	case <-g.open:
+		return g.broker.Serve(r)
+	default:
+	}
+	select {
+	case <-g.open:
+		return g.broker.Serve(r)
+	case <-r.Conn.Done():
+		return server.Close, context.Canceled
+	}
+}
+
+// self is this node's id as a broker.
+func (n *Node) self() kafka.BrokerID { return n.static.NodeID }
