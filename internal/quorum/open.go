@@ -153,8 +153,10 @@ func (q *Quorum) startEpoch(epoch kafka.LeaderEpoch) error {
 	return nil
 }
 
-// Close ends the log as a clean stop does. Callers of Update are refused from
-// now on; one that is writing is waited for.
+// Close ends the log as a clean stop of 4.4.0 does: everything is synced, an
+// empty producer snapshot lies at the end offset, and the indexes keep their
+// full size, since the next start recovers the log in any case. Callers of
+// Update are refused from now on; those that are writing are waited for.
 func (q *Quorum) Close() error {
 	q.mu.Lock()
 	for q.writing || len(q.queue) > 0 {
@@ -164,9 +166,17 @@ func (q *Quorum) Close() error {
 		q.mu.Unlock()
 		return nil
 	}
+	broken := q.failed
 	q.failed = ErrClosed
 	q.mu.Unlock()
-	return q.log.Close()
+	if broken != nil {
+		return q.log.Abandon()
+	}
+	err := q.log.Flush(q.log.EndOffset())
+	if err == nil {
+		err = q.log.TakeProducerSnapshot()
+	}
+	return errors.Join(err, q.log.Abandon(), q.o.FS.SyncDir(q.dir))
 }
 
 // idleSince is when something was last written.
