@@ -39,10 +39,15 @@ func dataAPIs() []api {
 	return []api{
 		{wire.ProduceKey, "Produce", wire.ProduceMinVersion, wire.ProduceMaxVersion, (*Broker).produce},
 		{wire.FetchKey, "Fetch", wire.FetchMinVersion, wire.FetchMaxVersion, (*Broker).fetch},
+		{2, "ListOffsets", 1, 11, control((*Broker).listOffsets)},
 		{3, "Metadata", 0, 13, (*Broker).metadata},
 		{10, "FindCoordinator", 0, 6, control((*Broker).findCoordinator)},
 		{wire.APIVersionsKey, "ApiVersions", 0, 5, (*Broker).apiVersions},
+		{21, "DeleteRecords", 0, 2, control((*Broker).deleteRecords)},
+		{23, "OffsetForLeaderEpoch", 2, 4, control((*Broker).offsetForLeaderEpoch)},
+		{35, "DescribeLogDirs", 1, 5, control((*Broker).describeLogDirs)},
 		{60, "DescribeCluster", 0, 2, control((*Broker).describeCluster)},
+		{61, "DescribeProducers", 0, 0, control((*Broker).describeProducers)},
 		{75, "DescribeTopicPartitions", 0, 0, control((*Broker).describeTopicPartitions)},
 	}
 }

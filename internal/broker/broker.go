@@ -18,6 +18,7 @@ import (
 	"github.com/varvelog/varve/internal/controller"
 	"github.com/varvelog/varve/internal/coordinator"
 	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/logdir"
 	"github.com/varvelog/varve/internal/metadata"
 	"github.com/varvelog/varve/internal/replica"
 	"github.com/varvelog/varve/internal/server"
@@ -34,6 +35,8 @@ type Options struct {
 	Image func() *metadata.Image
 	// Replicas are the partitions that have a replica here.
 	Replicas *replica.Manager
+	// Dirs are the data directories, for those who ask about them.
+	Dirs *logdir.Manager
 	// Controller creates topics, and decides what else is metadata.
 	Controller *controller.Controller
 	// Groups is the group coordinator.

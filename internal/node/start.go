@@ -254,7 +254,7 @@ func (n *Node) placements() []controller.Placement {
 func (n *Node) serve() error {
 	n.broker = broker.New(broker.Options{
 		NodeID: n.self(), ClusterID: n.ClusterID(), Config: n.cfg.Load, Image: n.quorum.Image, Controller: n.controller, Groups: n.groups,
-		Replicas: n.replicas, Now: n.opts.Now, Logger: n.log, LogLevel: n.opts.LogLevel,
+		Replicas: n.replicas, Dirs: n.dirs, Now: n.opts.Now, Logger: n.log, LogLevel: n.opts.LogLevel,
 	})
 	n.gate.broker = n.broker
 	close(n.gate.open)
