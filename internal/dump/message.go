@@ -272,7 +272,7 @@ func (d *messageDecoder) uvarint() (uint64, error) {
 // field has when it is not sent.
 func (f *field) defaultValue() any {
 	switch {
-	case f.def == "null", f.nullable && f.tag >= 0 && f.def == "":
+	case f.def == "null":
 		return nil
 	case f.array:
 		return []any{}
