@@ -24,7 +24,7 @@ type Config struct {
 
 	// MaxRequestBytes is socket.request.max.bytes. 0: 104857600.
 	MaxRequestBytes int32
-	// IdleTimeout is connections.max.idle.ms. 0: 10 minutes.
+	// IdleTimeout is connections.max.idle.ms. 0: 10 minutes; below 0: no limit.
 	IdleTimeout time.Duration
 	// FirstRequestTimeout closes a connection that has not sent a complete
 	// request (varve.auth.timeout). 0: 10 seconds.

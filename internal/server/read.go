@@ -187,9 +187,10 @@ func (c *Conn) park() {
 	}
 	c.dropInput()
 	c.dropOutput()
-	if c.greeted {
-		c.await(waitNext, c.l.cfg.IdleTimeout)
-	} else {
+	switch {
+	case !c.greeted:
 		c.await(waitFirst, c.l.cfg.FirstRequestTimeout)
+	case c.l.cfg.IdleTimeout > 0:
+		c.await(waitNext, c.l.cfg.IdleTimeout)
 	}
 }
