@@ -36,10 +36,11 @@ type ReadInfo struct {
 // Read finds the bytes that answer a fetch of one partition. The errors are
 // Lead's and the log's. It allocates nothing.
 func (p *Partition) Read(o ReadOptions) (ReadInfo, error) {
-	info := ReadInfo{Mark: p.watches.mark()}
+	var info ReadInfo
 	if _, err := p.lead(o.CurrentEpoch); err != nil {
 		return info, err
 	}
+	info.Mark = p.mark()
 	if o.LastFetchedEpoch != kafka.NoLeaderEpoch {
 		epoch, end := p.log.EndOffsetForEpoch(o.LastFetchedEpoch)
 		if epoch == kafka.NoLeaderEpoch || end == kafka.NoOffset {

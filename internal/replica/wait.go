@@ -125,9 +125,9 @@ type Watch struct {
 
 // WatchOptions say what counts as news.
 type WatchOptions struct {
-	// Bound and Offset: nothing is news before that bound is above Offset. A
-	// fetch gives the bound as its read saw it (ReadInfo.HighWatermark,
-	// LastStable or EndOffset), an acks=all its LastOffset.
+	// Bound and Offset: nothing is news before that bound is above Offset, and
+	// above where Mark saw it. A fetch gives the offset it reads from, an
+	// acks=all its LastOffset.
 	Bound  commitlog.Bound
 	Offset kafka.Offset
 	// MaxBytes is the most that the partition can contribute to the answer; 0
@@ -138,10 +138,11 @@ type WatchOptions struct {
 	Mark Mark
 }
 
-// Mark is a moment in the life of a partition.
+// Mark is a moment in the life of a partition. The zero Mark is before all others.
 type Mark struct {
-	bytes int64 // appended since the start
-	rolls int64
+	bytes  int64 // appended since the start
+	rolls  int64
+	bounds [commitlog.LogEnd + 1]kafka.Offset // by Bound
 }
 
 // watches is the list of a partition's watches.
@@ -156,8 +157,6 @@ type watches struct {
 	head *Watch
 }
 
-func (l *watches) mark() Mark { return Mark{l.bytes.Load(), l.rolls.Load()} }
-
 func (l *watches) waiting() bool { return l.count.Load() != 0 }
 
 // appended counts an append. It comes after the log has published it, and
@@ -168,6 +167,16 @@ func (l *watches) appended(size int, rolled bool) {
 		l.rolls.Add(1)
 	}
 	l.bytes.Add(int64(size))
+}
+
+// mark notes where the partition stands, before a read; the counts first, so
+// that an append beside it is counted as news rather than missed.
+func (p *Partition) mark() Mark {
+	m := Mark{bytes: p.watches.bytes.Load(), rolls: p.watches.rolls.Load()}
+	for b := range m.bounds {
+		m.bounds[b] = p.bound(commitlog.Bound(b))
+	}
+	return m
 }
 
 // Watch joins w to the partition's watches, or, when it is joined, moves it to
@@ -246,16 +255,15 @@ func (p *Partition) WakeAll() {
 // segment that will not grow. So does a bound that is not the end of the log,
 // for it may have moved over any number of bytes that were there before.
 func (p *Partition) look(w *Watch) {
-	bound := p.bound(w.o.Bound)
-	if bound <= w.o.Offset {
+	bound, seen := p.bound(w.o.Bound), &w.o.Mark
+	if bound <= max(w.o.Offset, seen.bounds[w.o.Bound]) {
 		return
 	}
-	mark := p.watches.mark()
-	if mark.rolls != w.o.Mark.rolls || w.o.Bound == commitlog.LastStable || bound < p.log.EndOffset() {
+	if p.watches.rolls.Load() != seen.rolls || w.o.Bound == commitlog.LastStable || bound < p.log.EndOffset() {
 		w.waiter.credit(w, math.MaxInt64)
 		return
 	}
-	bytes := max(1, mark.bytes-w.o.Mark.bytes)
+	bytes := max(1, p.watches.bytes.Load()-seen.bytes)
 	if w.o.MaxBytes > 0 {
 		bytes = min(bytes, w.o.MaxBytes)
 	}
