@@ -145,14 +145,19 @@ func (c *Controller) Unfence() error {
 }
 
 // ControlledShutdown takes the leadership of every partition away, so that no
-// data log is appended to any more, as step 1 of a clean stop. Fence follows.
+// data log is appended to any more, as step 1 of a clean stop. A broker that
+// leads nothing goes without it. Fence follows.
 func (c *Controller) ControlledShutdown() error {
 	return c.inBatches(func(image *metadata.Image) []metadata.Record {
+		resigned := c.resignAll(image)
+		if len(resigned) == 0 {
+			return nil
+		}
 		var records []metadata.Record
 		if b := image.Broker(c.id); b != nil && !b.InControlledShutdown {
 			records = append(records, &metadata.BrokerRegistrationChangeRecord{BrokerID: c.id, BrokerEpoch: b.Epoch, InControlledShutdown: metadata.SwitchOn})
 		}
-		return append(records, c.resignAll(image)...)
+		return append(records, resigned...)
 	})
 }
 
