@@ -484,6 +484,36 @@ func TestADamagedPartitionIsNotServedInPart(t *testing.T) {
 	})
 }
 
+func TestAThousandMembersThatJoinAtOnceAreOneGeneration(t *testing.T) {
+	start(t, options(), func(t *testing.T, g *Groups, l *memLog) {
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		leaders, members := map[string]int{}, 0
+		for i := range 1000 {
+			wg.Go(func() {
+				j := g.mustJoin(t, fmt.Sprintf("c%d", i), "")
+				a := g.mustSync(t, j)
+				mu.Lock()
+				defer mu.Unlock()
+				leaders[fmt.Sprint(j.Generation, j.LeaderID)]++
+				members += len(j.Members)
+				if a.ErrorCode != 0 || string(a.MemberAssignment) != j.MemberID {
+					t.Errorf("SyncGroup of %s = %d %q", j.MemberID, a.ErrorCode, a.MemberAssignment)
+				}
+			})
+		}
+		wg.Wait()
+		if len(leaders) != 1 || members != 1000 {
+			t.Errorf("generations and leaders %v, and %d members told to them, want one of each and 1000", leaders, members)
+		}
+		g.Load(0, l)
+		synctest.Wait()
+		if rows := g.DescribeGroups([]string{"g"}, 5); rows[0].State != "Stable" || len(rows[0].Members) != 1000 {
+			t.Errorf("after a restart the group is %s with %d members, want Stable with 1000", rows[0].State, len(rows[0].Members))
+		}
+	})
+}
+
 // TestManyClientsAtOnce is for the race detector: members come, go and are
 // killed by time while partitions are loaded again.
 func TestManyClientsAtOnce(t *testing.T) {
