@@ -373,8 +373,14 @@ func (x *mapped) Reset() error {
 	return x.Resize()
 }
 
-// Resize gives the file its full length, as that of an active segment has.
-func (x *mapped) Resize() error { return x.resize(x.maxBytes) }
+// Resize gives the file its full length, as that of an active segment has. Entries
+// that a larger segment.index.bytes had let in stay; the index is full then.
+func (x *mapped) Resize() error {
+	if err := x.open(); err != nil {
+		return err
+	}
+	return x.resize(max(x.maxBytes, x.cur.Load().count.Load()*int64(x.entry)))
+}
 
 // Trim cuts the file to its entries, as that of a sealed segment is. It is read
 // by pread from then on: a sealed segment costs no map.
