@@ -46,6 +46,7 @@ func start(t testing.TB, dir string, settings ...string) *node.Node {
 type conn struct {
 	net.Conn
 	t    testing.TB
+	node *node.Node
 	last int32 // correlation id
 }
 
@@ -57,7 +58,7 @@ func dial(t testing.TB, n *node.Node) *conn {
 	}
 	t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(30 * time.Second))
-	return &conn{Conn: c, t: t}
+	return &conn{Conn: c, t: t, node: n}
 }
 
 // frame is a whole request.
