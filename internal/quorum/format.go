@@ -1,7 +1,9 @@
 package quorum
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"time"
@@ -45,7 +47,7 @@ func Format(o FormatOptions) error {
 		dirs = append(slices.Clone(dirs), o.MetadataDir)
 	}
 	for _, dir := range dirs {
-		if err := o.FS.MkdirAll(dir, 0o755); err != nil {
+		if err := makeDir(o.FS, dir); err != nil {
 			return err
 		}
 	}
@@ -64,7 +66,7 @@ func Format(o FormatOptions) error {
 // writeBootstrap writes the snapshot 0-0 with the feature levels.
 func (o *FormatOptions) writeBootstrap() error {
 	logDir := filepath.Join(o.MetadataDir, DirName)
-	if err := o.FS.MkdirAll(logDir, 0o755); err != nil {
+	if err := makeDir(o.FS, logDir); err != nil {
 		return err
 	}
 	now := kafka.TimestampOf(o.Now)
@@ -83,5 +85,20 @@ func (o *FormatOptions) writeBootstrap() error {
 	if err := writeSnapshotFile(o.FS, logDir, snapshotID{}, file); err != nil {
 		return fmt.Errorf("format %s: %w", o.MetadataDir, err)
 	}
-	return o.FS.SyncDir(o.MetadataDir)
+	return nil
+}
+
+// makeDir makes a directory and those above it that are missing, and makes
+// their names durable.
+func makeDir(fsys vfs.FS, dir string) error {
+	parent := filepath.Dir(dir)
+	if _, err := fsys.Stat(parent); errors.Is(err, fs.ErrNotExist) && parent != dir {
+		if err := makeDir(fsys, parent); err != nil {
+			return err
+		}
+	}
+	if err := fsys.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return fsys.SyncDir(parent)
 }

@@ -332,6 +332,31 @@ func TestSnapshotsAreWrittenByBytesAndAgeAndReplaceTheLog(t *testing.T) {
 	}
 }
 
+func TestALogThatEndsWithItsSnapshotIsNotBootstrappedAgain(t *testing.T) {
+	disk := memfs.New()
+	format(t, disk)
+	q := open(t, disk, nil)
+	appendOK(t, q, level(metadata.MetadataVersion, metadata.V3_9_IV0))
+	if err := q.WriteSnapshot(); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		q = open(t, disk, nil)
+		if _, needed := q.Bootstrap(); needed {
+			t.Error("a log below its snapshot wants to be bootstrapped")
+		}
+		if got := q.Image().Feature(metadata.MetadataVersion); got != metadata.V3_9_IV0 {
+			t.Errorf("metadata.version %d, want it as it was", got)
+		}
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestNoOpRecordsAreWrittenOnlyWhenIdle(t *testing.T) {
 	disk := memfs.New()
 	format(t, disk)

@@ -202,7 +202,7 @@ func (l *loaded) readLog(fsys vfs.FS, dir string, bases []kafka.Offset) error {
 		return nil
 	}
 	l.hasLog = true
-	l.end = bases[0]
+	l.end, l.epoch = bases[0], 0 // the log begins before the snapshot ends
 	if bases[0] > l.snapshot.end {
 		return &RefusedError{Path: dir, Reason: fmt.Sprintf("the log begins at offset %d and the newest snapshot ends at %d", bases[0], l.snapshot.end),
 			Hint: "restore the missing snapshot or .log files of this directory"}
@@ -217,8 +217,10 @@ func (l *loaded) readLog(fsys vfs.FS, dir string, bases []kafka.Offset) error {
 		return &DamagedError{Path: filepath.Join(dir, fmt.Sprintf("%020d.log", bases[len(bases)-1])), Offset: l.end,
 			Reason: fmt.Sprintf("the log ends there, below the end of snapshot %s", l.snapshot.name())}
 	}
-	l.data, l.openTxn, l.kraft = r.data, r.inTxn, r.kraft
-	l.image = r.delta.Finish(l.end, max(r.last.Epoch, l.image.Epoch), r.last.Timestamp)
+	l.data = r.data || l.snapshot.end > 0
+	l.openTxn, l.kraft = r.inTxn, r.kraft
+	l.epoch = max(l.epoch, l.snapshot.epoch)
+	l.image = r.delta.Finish(l.end, l.epoch, r.last.Timestamp)
 	return nil
 }
 

@@ -86,7 +86,7 @@ func readQuorumState(o Options, dir string) (checkpoint.QuorumState, error) {
 
 // openLog opens the log's files, cutting a torn tail.
 func (q *Quorum) openLog(l *loaded) error {
-	if err := q.o.FS.MkdirAll(q.dir, 0o755); err != nil {
+	if err := makeDir(q.o.FS, q.dir); err != nil {
 		return err
 	}
 	if err := q.removeLeftovers(); err != nil {
