@@ -1,0 +1,133 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/varvelog/varve/bench/floor"
+)
+
+// broker is a running varve process.
+type broker struct {
+	cmd  *exec.Cmd
+	port int
+	log  *os.File
+}
+
+// start runs the binary on an empty or existing data directory, bound to a processor (-1: any) and with
+// procs Go processors (0: all). It does not wait for the broker to listen.
+func start(binary, dir string, core, procs int) (*broker, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	log, err := os.Create(dir + ".log")
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(binary, "serve", "--data-dir", dir, "--listen", fmt.Sprintf("127.0.0.1:%d", port))
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Env = os.Environ()
+	if procs > 0 {
+		cmd.Env = append(cmd.Env, fmt.Sprintf("GOMAXPROCS=%d", procs))
+	}
+	if err := floor.StartOn(core, cmd); err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	return &broker{cmd, port, log}, nil
+}
+
+// freePort is a port that nobody listens on. It is free again when the broker takes it.
+func freePort() (int, error) {
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	return ln.Addr().(*net.TCPAddr).Port, ln.Close()
+}
+
+// wait connects as soon as the broker listens.
+func (b *broker) wait() (*client, error) {
+	for begin := time.Now(); ; time.Sleep(200 * time.Microsecond) {
+		k, err := connect(b.port)
+		if err == nil {
+			return k, nil
+		}
+		if time.Since(begin) > 30*time.Second || b.cmd.ProcessState != nil {
+			return nil, fmt.Errorf("broker does not listen: %w; see %s", err, b.log.Name())
+		}
+	}
+}
+
+func (b *broker) pid() int { return b.cmd.Process.Pid }
+
+// stop ends the broker as a clean stop does.
+func (b *broker) stop() error {
+	err := b.cmd.Process.Signal(syscall.SIGTERM)
+	return errors.Join(err, b.cmd.Wait(), b.log.Close())
+}
+
+func version(binary string) string {
+	out, err := exec.Command(binary, "version").Output()
+	if err != nil {
+		return "?"
+	}
+	line, _, _ := strings.Cut(string(out), "\n")
+	return line
+}
+
+// rig is a broker with a load generator.
+type rig struct {
+	*broker
+	load    *floor.Child
+	control *client
+}
+
+func newRig(o options, dir string, p floor.Placement) (*rig, error) {
+	b, err := start(o.varve, filepath.Join(o.dir, dir), p.Server, p.Procs)
+	if err != nil {
+		return nil, err
+	}
+	r := &rig{broker: b}
+	if r.control, err = b.wait(); err != nil {
+		return nil, errors.Join(err, b.stop())
+	}
+	r.load, err = floor.Spawn(p.Load, 0, "child:load-broker")
+	return r, err
+}
+
+// do runs one job and returns what the load generator saw and the CPU seconds that the broker used.
+func (r *rig) do(j job) (floor.Answer, float64, error) {
+	var a floor.Answer
+	j.Port = r.port
+	before, err := floor.ProcessCPU(r.pid())
+	if err != nil {
+		return a, 0, err
+	}
+	if err := json.NewEncoder(r.load.In).Encode(j); err != nil {
+		return a, 0, err
+	}
+	if err := r.load.ReadJSON(&a); err != nil {
+		return a, 0, err
+	}
+	if a.Err != "" {
+		return a, 0, errors.New(a.Err)
+	}
+	time.Sleep(time.Millisecond) // let the broker finish its last system call
+	after, err := floor.ProcessCPU(r.pid())
+	return a, after - before, err
+}
+
+func (r *rig) stop() error {
+	r.control.close()
+	return errors.Join(r.load.Stop(), r.broker.stop())
+}
