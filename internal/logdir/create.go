@@ -11,6 +11,7 @@ import (
 	"github.com/varvelog/varve/internal/checkpoint"
 	"github.com/varvelog/varve/internal/commitlog"
 	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/vfs"
 )
 
 // NewPartition asks for a partition.
@@ -81,7 +82,7 @@ func (m *Manager) creatable(n NewPartition) (*commitlog.Log, error) {
 	if p := m.logs[n.Partition]; p != nil {
 		return p.log, p.dir.err()
 	}
-	return nil, m.failed[n.Partition]
+	return nil, m.failed[n.Partition].err
 }
 
 // counts is how many partitions each directory holds.
@@ -113,6 +114,10 @@ func (m *Manager) choose(want kafka.UUID, counts map[*dir]int) *dir {
 
 func (m *Manager) makeFiles(p *partition, n NewPartition) (*commitlog.Log, error) {
 	path := filepath.Join(p.dir.path, n.Partition.String())
+	if err := m.stillMounted(p.dir); err != nil {
+		m.goOffline(p.dir, "create", err)
+		return nil, fmt.Errorf("create %s: %w", n.Partition, err)
+	}
 	log, err := m.tryMakeFiles(p, path, n)
 	if err != nil {
 		if isDiskError(err) {
@@ -121,6 +126,19 @@ func (m *Manager) makeFiles(p *partition, n NewPartition) (*commitlog.Log, error
 		return nil, fmt.Errorf("create %s: %w", n.Partition, err)
 	}
 	return log, nil
+}
+
+// stillMounted checks that the path leads to the file system that was locked: a
+// directory that was unmounted or moved away must not be begun anew below it.
+func (m *Manager) stillMounted(d *dir) error {
+	info, err := m.o.FS.Stat(d.path)
+	if err != nil {
+		return err
+	}
+	if device, _ := vfs.Device(info); device != d.device {
+		return fmt.Errorf("%s is on another file system than at the start", d.path)
+	}
+	return nil
 }
 
 func (m *Manager) tryMakeFiles(p *partition, path string, n NewPartition) (*commitlog.Log, error) {

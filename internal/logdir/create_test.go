@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -188,7 +189,13 @@ func TestCrashAtEveryOperation(t *testing.T) {
 		flushed kafka.Offset
 		deleted bool
 	}
+	var mu sync.Mutex // some operations come from background jobs
 	run := func(disk *memfs.FS, hook func(faultfs.Op) faultfs.Fault, done *promise) {
+		promised := func(f func()) {
+			mu.Lock()
+			defer mu.Unlock()
+			f()
+		}
 		o := options(faultfs.Wrap(disk, hook), "/data")
 		o.FileDeleteDelay = 0
 		m, err := Open(o)
@@ -196,17 +203,17 @@ func TestCrashAtEveryOperation(t *testing.T) {
 		defer m.abandon()
 		must(t, m.Load(LoadOptions{Config: testConfig}))
 		log := create(t, m, "orders", 0)
-		done.created = true
+		promised(func() { done.created = true })
 		appendRecords(t, log, 5)
 		must(t, log.Flush(5))
-		done.flushed = 5
+		promised(func() { done.flushed = 5 })
 		if _, err := log.DeleteRecordsTo(3); err != nil {
 			t.Fatal(err)
 		}
-		done.start = 3
+		promised(func() { done.start = 3 })
 		create(t, m, "gone", 0)
 		must(t, m.Delete(tpOf("gone", 0)))
-		done.deleted = true
+		promised(func() { done.deleted = true })
 		must(t, m.Close(4))
 	}
 	states := 0
@@ -239,6 +246,8 @@ func TestCrashAtEveryOperation(t *testing.T) {
 	format(t, disk, "/data")
 	n := uint64(0)
 	run(disk, func(op faultfs.Op) faultfs.Fault {
+		mu.Lock()
+		defer mu.Unlock()
 		if op.Kind.Changes() {
 			n++
 			where := fmt.Sprintf("before operation %d (%s %s)", n, op.Kind, op.Name)

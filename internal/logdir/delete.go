@@ -12,7 +12,8 @@ import (
 // Delete takes partitions away: their directories are renamed to -delete at
 // once and removed after FileDeleteDelay. The checkpoints are rewritten before
 // Delete returns, so that a partition that is created under the name later does
-// not inherit a recovery point. A partition without a log is not an error.
+// not inherit a recovery point. A partition without a log is not an error; one
+// that could not be opened is forgotten, and its files stay to be set aside.
 func (m *Manager) Delete(tps ...kafka.TopicPartition) error {
 	if !m.loaded.Load() || m.closed.Load() {
 		return ErrNotLoaded
@@ -27,6 +28,9 @@ func (m *Manager) Delete(tps ...kafka.TopicPartition) error {
 		delete(m.logs, tp)
 		m.mu.Unlock()
 		if p == nil {
+			if d := m.forget(tp); d != nil {
+				touched[d] = true
+			}
 			continue
 		}
 		if err := m.deleteOne(p); err != nil {
@@ -44,6 +48,25 @@ func (m *Manager) Delete(tps ...kafka.TopicPartition) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// forget drops what is known of a partition that could not be opened, and
+// returns its directory. One that was refused for its id is another topic's.
+func (m *Manager) forget(tp kafka.TopicPartition) *dir {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f, ok := m.failed[tp]
+	if !ok || errors.As(f.err, new(*IdentityError)) {
+		return nil
+	}
+	delete(m.failed, tp)
+	for k := range checkpointKinds {
+		file := &f.dir.checkpoints[k]
+		file.mu.Lock()
+		delete(file.carried, tp)
+		file.mu.Unlock()
+	}
+	return f.dir
 }
 
 // deleteOne renames the directory, durably. An offline directory is left as it is: the

@@ -33,7 +33,10 @@ func (m *Manager) Load(o LoadOptions) error {
 	if o.Config == nil {
 		o.Config = func(string) commitlog.Config { return commitlog.DefaultConfig() }
 	}
-	l := &loading{m: m, o: o}
+	l := &loading{m: m, o: o, entries: map[*dir][]fs.DirEntry{}}
+	if err := l.list(); err != nil {
+		return err
+	}
 	for _, d := range m.dirs {
 		if d.err() != nil {
 			continue
@@ -42,13 +45,7 @@ func (m *Manager) Load(o LoadOptions) error {
 			m.goOffline(d, "load", err)
 		}
 	}
-	if l.err != nil {
-		return l.err
-	}
 	l.open()
-	if l.err != nil {
-		return l.err
-	}
 	if m.online() == 0 {
 		return fmt.Errorf("load data directories: %w", m.dirs[0].err())
 	}
@@ -62,13 +59,13 @@ func (m *Manager) Load(o LoadOptions) error {
 
 // loading is one Load while it runs.
 type loading struct {
-	m     *Manager
-	o     LoadOptions
-	found []found
+	m       *Manager
+	o       LoadOptions
+	entries map[*dir][]fs.DirEntry
+	found   []found
 
 	mu   sync.Mutex
 	done int
-	err  error // what stops the start
 }
 
 // found is a partition directory that is to be opened.
@@ -77,6 +74,33 @@ type found struct {
 	name string
 	tp   kafka.TopicPartition
 	id   kafka.TopicID
+}
+
+// list reads the names in all directories, before anything is changed. One
+// partition in two places is refused: nothing says which of them is right.
+func (l *loading) list() error {
+	seen := map[string]*dir{}
+	for _, d := range l.m.dirs {
+		if d.err() != nil {
+			continue
+		}
+		entries, err := l.m.o.FS.ReadDir(d.path)
+		if err != nil {
+			l.m.goOffline(d, "load", err)
+			continue
+		}
+		l.entries[d] = entries
+		for _, e := range entries {
+			if what, _ := classify(e.Name()); what != livePartition || !e.IsDir() {
+				continue
+			}
+			if other := seen[e.Name()]; other != nil {
+				return &RefusedError{d.path, fmt.Sprintf("holds %s, and so does %s", e.Name(), other.path), "move one of the two out of the data directories"}
+			}
+			seen[e.Name()] = d
+		}
+	}
+	return nil
 }
 
 // scan prepares a directory: marker gone for good, checkpoints read, names
@@ -89,13 +113,9 @@ func (l *loading) scan(d *dir) error {
 	if err := m.readCheckpoints(d); err != nil {
 		return err
 	}
-	entries, err := m.o.FS.ReadDir(d.path)
-	if err != nil {
-		return err
-	}
 	d.complete = true
 	before := len(l.found)
-	for _, e := range entries {
+	for _, e := range l.entries[d] {
 		if err := l.entry(d, e); err != nil {
 			return err
 		}
@@ -129,21 +149,10 @@ func (l *loading) entry(d *dir, e fs.DirEntry) error {
 		case err != nil:
 			return err
 		case ok:
-			l.add(found{d, e.Name(), tp, id})
+			l.found = append(l.found, found{d, e.Name(), tp, id})
 		}
 	}
 	return nil
-}
-
-// add notes a directory, unless its partition was found before.
-func (l *loading) add(f found) {
-	for _, other := range l.found {
-		if other.tp == f.tp {
-			l.err = &RefusedError{f.dir.path, fmt.Sprintf("holds %s, and so does %s", f.name, other.dir.path), "move one of the two out of the data directories"}
-			return
-		}
-	}
-	l.found = append(l.found, f)
 }
 
 // refuse notes a partition that stays on disk unopened. Its checkpoint entries
@@ -151,7 +160,7 @@ func (l *loading) add(f found) {
 func (l *loading) refuse(d *dir, tp kafka.TopicPartition, err error) {
 	m := l.m
 	m.mu.Lock()
-	m.failed[tp] = err
+	m.failed[tp] = failure{d, err}
 	m.mu.Unlock()
 	l.mu.Lock()
 	d.complete = false

@@ -3,6 +3,7 @@ package logdir
 import (
 	"errors"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/varvelog/varve/internal/checkpoint"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/metadata"
+	"github.com/varvelog/varve/internal/vfs/faultfs"
 	"github.com/varvelog/varve/internal/vfs/memfs"
 	"github.com/varvelog/varve/internal/vfs/tracefs"
 )
@@ -237,6 +239,42 @@ func TestLoadRefusesOnePartitionInTwoDirectories(t *testing.T) {
 	var refused *RefusedError
 	if err := m.Load(LoadOptions{Config: testConfig}); !errors.As(err, &refused) {
 		t.Errorf("Load = %v, want a RefusedError", err)
+	}
+	if !exists(disk, "/data/"+checkpoint.CleanShutdownFile) {
+		t.Error("the marker of a refused directory is gone")
+	}
+}
+
+// A partition that failed to open keeps its place until its topic is deleted;
+// a topic that is made under the name later begins with nothing of it.
+func TestPartitionThatFailsToOpen(t *testing.T) {
+	disk := withTopics(t, "orders")
+	must(t, disk.Remove("/data/.kafka_cleanshutdown"))
+	inject := func(op faultfs.Op) faultfs.Fault {
+		if op.Kind == faultfs.Open && strings.HasSuffix(op.Name, "orders-0/00000000000000000000.log") {
+			return faultfs.Fault{Err: syscall.EMFILE}
+		}
+		return faultfs.Fault{}
+	}
+	var lines logLines
+	m := load(t, logTo(options(faultfs.Wrap(disk, inject), "/data"), &lines), imageOf(t, "orders"))
+	tp := tpOf("orders", 0)
+	if err := m.Failure(tp); !errors.Is(err, syscall.EMFILE) || m.Log(tp) != nil || !lines.contains("partition not opened") {
+		t.Fatalf("Failure = %v", err)
+	}
+	if _, err := m.Create(NewPartition{Partition: tp, TopicID: topicID("orders"), Config: testConfig("")}); !errors.Is(err, syscall.EMFILE) {
+		t.Errorf("Create in its place = %v, want the failure", err)
+	}
+	if got := readFile(t, disk, "/data/"+checkpoint.RecoveryPointFile); got != "0\n1\norders 0 3\n" {
+		t.Errorf("recovery points = %q, want its entry kept", got)
+	}
+	must(t, m.Delete(tp))
+	if got := readFile(t, disk, "/data/"+checkpoint.RecoveryPointFile); got != "0\n0\n" {
+		t.Errorf("recovery points = %q after deletion", got)
+	}
+	log, err := m.Create(NewPartition{Partition: tp, TopicID: topicID("orders again"), Config: testConfig("")})
+	if err != nil || log.EndOffset() != 0 {
+		t.Errorf("Create of another topic = %v, %v", log, err)
 	}
 }
 

@@ -91,7 +91,7 @@ type Manager struct {
 
 	mu     sync.RWMutex // guards logs and failed
 	logs   map[kafka.TopicPartition]*partition
-	failed map[kafka.TopicPartition]error // on disk, but not opened
+	failed map[kafka.TopicPartition]failure // on disk, but not opened
 
 	changing sync.Mutex // held while partitions are created or deleted
 	loaded   atomic.Bool
@@ -105,6 +105,12 @@ type partition struct {
 	dir *dir
 }
 
+// failure is why a partition was not opened.
+type failure struct {
+	dir *dir
+	err error
+}
+
 // dir is one data directory.
 type dir struct {
 	path    string
@@ -113,9 +119,10 @@ type dir struct {
 	offline atomic.Pointer[error] // sticky
 
 	// Set by Open and Load, then constant.
-	clean       bool  // the marker was there
-	brokerEpoch int64 // in it
-	complete    bool  // every partition directory was opened
+	device      uint64 // number of the file system; 0 when not known
+	clean       bool   // the marker was there
+	brokerEpoch int64  // in it
+	complete    bool   // every partition directory was opened
 
 	checkpoints [checkpointKinds]checkpointFile
 }
@@ -171,7 +178,7 @@ func (m *Manager) Log(tp kafka.TopicPartition) *commitlog.Log {
 func (m *Manager) Failure(tp kafka.TopicPartition) error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.failed[tp]
+	return m.failed[tp].err
 }
 
 // DirectoryOf is the id of the directory that a partition lies in.

@@ -28,7 +28,7 @@ func Open(o Options) (*Manager, error) {
 	m := &Manager{
 		o:      o,
 		logs:   map[kafka.TopicPartition]*partition{},
-		failed: map[kafka.TopicPartition]error{},
+		failed: map[kafka.TopicPartition]failure{},
 	}
 	for _, path := range o.Dirs {
 		m.dirs = append(m.dirs, &dir{path: path, brokerEpoch: checkpoint.NoBrokerEpoch})
@@ -106,6 +106,7 @@ func (m *Manager) distinct() error {
 			continue // offline already, or found out by identify
 		}
 		infos[i] = info
+		d.device, _ = vfs.Device(info)
 		for j := range i {
 			if infos[j] != nil && (os.SameFile(infos[j], info) || filepath.Clean(m.dirs[j].path) == filepath.Clean(d.path)) {
 				return &SameDirectoryError{m.dirs[j].path, d.path}

@@ -3,6 +3,7 @@ package vfs
 import (
 	"io/fs"
 	"os"
+	"syscall"
 )
 
 // osFS is the disk of the operating system.
@@ -35,6 +36,17 @@ func (osFS) SyncDir(name string) error {
 		err = closeErr
 	}
 	return err
+}
+
+// Device is the number of the file system that a file of the real disk lies on;
+// ok is false for files of other disks. A directory whose number has changed
+// was unmounted, or moved away, under its user.
+func Device(info fs.FileInfo) (number uint64, ok bool) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, false
+	}
+	return uint64(st.Dev), true
 }
 
 func (f *osFile) Name() string { return f.file.Name() }
