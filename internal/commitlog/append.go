@@ -97,6 +97,9 @@ func (l *Log) nothing() AppendInfo {
 func (l *Log) append(in *incoming, epoch kafka.LeaderEpoch, o AppendOptions) (AppendInfo, error) {
 	l.mu.Lock()
 	info, err := l.appendLocked(in, epoch, o)
+	if errors.Is(err, segment.ErrIndexFull) {
+		info, err = l.appendEachLocked(in, epoch, o)
+	}
 	l.unlock()
 	if err == nil && int64(l.EndOffset()-l.RecoveryPoint()) >= in.cfg.FlushMessages {
 		err = l.Flush(info.LastOffset + 1)
@@ -363,7 +366,8 @@ func refusedByProducers(err error) error {
 }
 
 // writeLocked writes the bytes. Many small batches at once can need more index
-// entries than the segment has left: they go to a new one.
+// entries than the segment has left: they go to a new one. When not even that
+// has room for them the error is segment.ErrIndexFull, and nothing was written.
 func (l *Log) writeLocked(active *segment.Segment, in *incoming) (rolled bool, err error) {
 	err = active.Append(in.last, in.buf)
 	if errors.Is(err, segment.ErrIndexFull) && active.Size() > 0 {
@@ -373,7 +377,40 @@ func (l *Log) writeLocked(active *segment.Segment, in *incoming) (rolled bool, e
 		rolled = true
 		err = active.Append(in.last, in.buf)
 	}
+	if errors.Is(err, segment.ErrIndexFull) && in.batches > 1 {
+		return rolled, err
+	}
 	return rolled, l.writeErrorLocked("append", err)
+}
+
+// appendEachLocked appends batches one by one: an index that is smaller than
+// the entries of one append (segment.index.bytes of a few entries, or a fetch of
+// very many small batches) is filled and followed by another.
+func (l *Log) appendEachLocked(in *incoming, epoch kafka.LeaderEpoch, o AppendOptions) (AppendInfo, error) {
+	all := l.nothing()
+	for buf := in.buf; len(buf) > 0; {
+		one := incoming{origin: in.origin, cfg: in.cfg, now: in.now}
+		size, ok, err := record.NextBatch(buf)
+		if err == nil && ok {
+			err = l.analyze(&one, buf[:size], epoch)
+		}
+		if err != nil || !ok {
+			return all, err
+		}
+		info, err := l.appendLocked(&one, epoch, o)
+		if err != nil {
+			return all, err
+		}
+		if all.FirstOffset == kafka.NoOffset {
+			all.FirstOffset = info.FirstOffset
+		}
+		all.LastOffset, all.LeaderEpoch = info.LastOffset, info.LeaderEpoch
+		all.MaxTimestamp = max(all.MaxTimestamp, info.MaxTimestamp)
+		all.Size += info.Size
+		all.Rolled = all.Rolled || info.Rolled
+		buf = buf[size:]
+	}
+	return all, nil
 }
 
 // appendedLocked brings everything else up to the bytes that were written, and

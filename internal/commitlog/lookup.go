@@ -48,7 +48,8 @@ func (l *Log) OffsetForTimestamp(ts kafka.Timestamp, bound kafka.Offset) (Timest
 }
 
 // MaxTimestampOffset finds the first record that has the largest timestamp of
-// the log. A record at or above bound is not found.
+// the log's segments. A record at or above bound is not found; one below the
+// log start is, as long as its segment is there, as in Kafka.
 func (l *Log) MaxTimestampOffset(bound kafka.Offset) (TimestampOffset, error) {
 	return l.lookup(bound, func() (m segment.TimeMatch, ok bool, err error) {
 		var latest *segment.Segment

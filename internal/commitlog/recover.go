@@ -23,6 +23,7 @@ type loader struct {
 	logStart      kafka.Offset // of the checkpoint
 
 	segs     []*segment.Segment
+	changed  bool         // names in the directory went or came
 	tailNext kafka.Offset // next offset as the check of a clean tail found it; NoOffset: not checked
 	after    []func()     // unlinking of what was renamed
 }
@@ -79,7 +80,13 @@ func (ld *loader) load() error {
 	if err := l.producers.RemoveStray(list.bases); err != nil {
 		return err
 	}
-	return l.rebuildProducers(l.producers, ld.segs, start, end, ld.clean)
+	if err := l.rebuildProducers(l.producers, ld.segs, start, end, ld.clean); err != nil {
+		return err
+	}
+	if l.producers.Dropped() || ld.changed {
+		return l.fs.SyncDir(l.Dir())
+	}
+	return nil
 }
 
 // splitting runs a step again after a segment with too wide offsets was split.
@@ -299,7 +306,13 @@ func (ld *loader) recoverSegment(s *segment.Segment) (cut int64, err error) {
 	if err != nil {
 		return cut, err
 	}
+	ld.changed = ld.changed || st.Dropped()
 	if cut > 0 {
+		// Durable before anything is appended: bytes that were cut off must not
+		// come back behind what is written in their place.
+		if err := s.Flush(); err != nil {
+			return cut, err
+		}
 		next, nerr := s.ReadNextOffset()
 		l.event("tail-cut", s.Path(), fmt.Sprintf("%d bytes cut, the log ends at offset %d", cut, next))
 		err = nerr

@@ -192,7 +192,12 @@ func (l *Log) discardLocked(st *producer.State, gone []*segment.Segment) error {
 	return nil
 }
 
+// unlinkLater makes the renames durable and unlinks after the delay.
 func (l *Log) unlinkLater(gone []*segment.Segment, snapshots []string) {
+	if err := l.fs.SyncDir(l.Dir()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		_ = l.fail("delete segment", err) // kept as the log's failure
+		return
+	}
 	unlink := func() {
 		for _, s := range gone {
 			if err := s.Delete(); err != nil {

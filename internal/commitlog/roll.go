@@ -35,13 +35,9 @@ func (l *Log) rollLocked(base kafka.Offset) (*segment.Segment, error) {
 		}
 		return nil, l.fail("roll", fmt.Errorf("segment %d exists, its base is not below the active one's, %d", base, old.BaseOffset()))
 	}
-	created, err := l.createSegment(base)
+	created, err := l.succeedLocked(old, base)
 	if err != nil {
-		return nil, l.writeErrorLocked("roll", err)
-	}
-	if err := old.Seal(); err != nil {
-		err = errors.Join(err, created.Delete())
-		return nil, l.writeErrorLocked("seal", err)
+		return nil, err
 	}
 	l.segments.Store(list.with(created))
 	l.end.store(l.end.get(), base, 0)
@@ -63,6 +59,39 @@ func (l *Log) rollLocked(base kafka.Offset) (*segment.Segment, error) {
 		}
 		_ = l.Flush(base) // what fails takes the log offline
 	})
+	return created, nil
+}
+
+// succeedLocked makes the segment at base and seals the one before it.
+//
+// When the recovery point is at base already (nothing was appended since the
+// last flush, recovery or clean stop) the old segment is no longer recovered
+// once the new one's name is on the disk. So its indexes, which the seal cuts
+// to their entries, must be durable before.
+func (l *Log) succeedLocked(old *segment.Segment, base kafka.Offset) (*segment.Segment, error) {
+	durable := base <= l.recoveryPoint.get()
+	if durable {
+		if err := old.Seal(); err != nil {
+			return nil, l.writeErrorLocked("seal", err)
+		}
+		if err := old.Flush(); err != nil {
+			return nil, l.fail("seal", err)
+		}
+	}
+	created, err := l.createSegment(base)
+	if err != nil {
+		if durable {
+			err = errors.Join(err, old.Activate())
+		}
+		return nil, l.writeErrorLocked("roll", err)
+	}
+	if durable {
+		return created, nil
+	}
+	if err := old.Seal(); err != nil {
+		err = errors.Join(err, created.Delete(), old.Activate())
+		return nil, l.writeErrorLocked("seal", err)
+	}
 	return created, nil
 }
 

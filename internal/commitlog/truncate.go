@@ -78,6 +78,20 @@ func (l *Log) truncateLocked(list *segmentList, offset kafka.Offset) error {
 		return l.fail("truncate", err)
 	}
 	l.highWatermarkMovedLocked()
+	return l.truncatedLocked(active)
+}
+
+// truncatedLocked makes a truncation durable before anything is appended: what
+// was cut must not come back behind, or under, what is written in its place.
+func (l *Log) truncatedLocked(active *segment.Segment) error {
+	err := active.Flush()
+	if err == nil {
+		err = l.fs.SyncDir(l.Dir())
+	}
+	l.producers.Dropped()
+	if err != nil {
+		return l.fail("truncate", err)
+	}
 	return nil
 }
 
@@ -131,5 +145,5 @@ func (l *Log) truncateFullyLocked(offset, start kafka.Offset) error {
 		return l.fail("truncate", err)
 	}
 	l.publishUnstableLocked()
-	return nil
+	return l.truncatedLocked(created)
 }

@@ -265,7 +265,18 @@ func (s *State) DropSnapshot(offset kafka.Offset) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	s.dropped = true
 	return err
+}
+
+// Dropped reports whether snapshot files were deleted since it was last asked.
+// The caller syncs the directory before it appends: a power cut could bring
+// back a snapshot of records that were cut, to be taken for one of those that
+// were written in their place.
+func (s *State) Dropped() bool {
+	d := s.dropped
+	s.dropped = false
+	return d
 }
 
 // DetachSnapshot forgets the snapshot at offset and leaves its file, which the

@@ -125,6 +125,7 @@ type State struct {
 	mapEnd    kafka.Offset // the state covers the log up to here, exclusive
 	lastSnap  kafka.Offset // offset of the last snapshot taken or loaded
 	snapshots []kafka.Offset
+	dropped   bool // a snapshot file was deleted, see Dropped
 
 	verification map[kafka.ProducerID]*verification
 
