@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -306,4 +308,36 @@ func TestIsFull(t *testing.T) {
 			t.Errorf("IsFull(%v) = %v, want %v", tt.err, got, tt.want)
 		}
 	}
+}
+
+// A clean stop unlinks the lock file while it holds the lock. Whoever opened
+// the old file meanwhile must not take its lock for that of the name.
+func TestLockHasOneOwnerThoughTheFileGoes(t *testing.T) {
+	name := filepath.Join(t.TempDir(), ".lock")
+	var owners, taken atomic.Int32
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for taken.Load() < 200 {
+				l, err := OS().Lock(name)
+				if errors.Is(err, ErrLocked) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if n := owners.Add(1); n != 1 {
+					t.Errorf("%d owners at a time", n)
+				}
+				taken.Add(1)
+				owners.Add(-1)
+				if err := errors.Join(OS().Remove(name), l.Close()); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
