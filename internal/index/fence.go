@@ -1,6 +1,7 @@
 package index
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -170,16 +171,35 @@ func findPage(keys []int64, target int64) int {
 // search returns the last entry of a page whose key is not above target, or -1
 // when the page was overwritten with something that is not an index.
 func (x *mapped) search(b []byte, target int64) int {
-	lo, hi := 0, len(b)/x.entry-1
+	if x.entry == offsetEntrySize {
+		return searchOffsets(b, target)
+	}
+	lo, hi := 0, len(b)/timeEntrySize-1
 	for lo < hi {
 		mid := int(uint(lo+hi+1) >> 1)
-		if x.key(b[mid*x.entry:]) <= target {
+		if int64(binary.BigEndian.Uint64(b[mid*timeEntrySize:])) <= target {
 			lo = mid
 		} else {
 			hi = mid - 1
 		}
 	}
-	if x.key(b[lo*x.entry:]) > target {
+	if x.key(b[lo*timeEntrySize:]) > target {
+		return -1
+	}
+	return lo
+}
+
+func searchOffsets(b []byte, target int64) int {
+	lo, hi := 0, len(b)/offsetEntrySize-1
+	for lo < hi {
+		mid := int(uint(lo+hi+1) >> 1)
+		if int64(int32(binary.BigEndian.Uint32(b[mid*offsetEntrySize:]))) <= target {
+			lo = mid
+		} else {
+			hi = mid - 1
+		}
+	}
+	if int64(int32(binary.BigEndian.Uint32(b[lo*offsetEntrySize:]))) > target {
 		return -1
 	}
 	return lo

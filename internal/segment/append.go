@@ -127,7 +127,6 @@ func parseBatch(buf []byte) (record.Header, error) {
 
 // write puts the bytes at pos, and cuts a part of them off again when it fails.
 func (s *Segment) write(f vfs.File, bufs [][]byte, pos int64) error {
-	s.unsynced.Store(true)
 	var n int64
 	var err error
 	if len(bufs) == 1 {
@@ -139,6 +138,8 @@ func (s *Segment) write(f vfs.File, bufs [][]byte, pos int64) error {
 		n, err = f.WritevAt(s.vec, pos)
 		clear(s.vec)
 	}
+	// After the write: a Flush that began before may have missed it.
+	s.unsynced.Store(true)
 	if err == nil {
 		return nil
 	}

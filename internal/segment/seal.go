@@ -33,8 +33,8 @@ func (s *Segment) giveBackBlocks() error {
 	return f.Truncate(s.size.Load())
 }
 
-// Flush makes the segment durable: first the .log, then the indexes. It may run
-// beside Append. After an error the data directory must not be trusted.
+// Flush makes the segment durable: first the .log, then the indexes, as far as
+// they changed. It may run beside Append. After an error the data directory must not be trusted.
 func (s *Segment) Flush() error {
 	release, held := s.Acquire()
 	if !held {
@@ -45,9 +45,15 @@ func (s *Segment) Flush() error {
 	if err != nil {
 		return err
 	}
-	s.unsynced.Store(false)
-	if err := f.SyncData(); err != nil {
-		return fmt.Errorf("flush: %w", err)
+	// One at a time: who finds nothing to sync must not return before the sync
+	// of the one that took it on has ended.
+	s.flushMu.Lock()
+	defer s.flushMu.Unlock()
+	if s.unsynced.Swap(false) {
+		if err := f.SyncData(); err != nil {
+			s.unsynced.Store(true) // whoever comes next must not take it for durable
+			return fmt.Errorf("flush: %w", err)
+		}
 	}
 	for _, flush := range []func() error{s.offsets.Flush, s.times.Flush, s.txns.Flush} {
 		if err := flush(); err != nil {

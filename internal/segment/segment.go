@@ -82,6 +82,8 @@ type Segment struct {
 	// unsynced says that the .log changed since the last sync of it.
 	unsynced atomic.Bool
 
+	flushMu sync.Mutex // one Flush at a time
+
 	mu     sync.Mutex // opening the .log, renaming and closing
 	dir    string     // guarded by mu
 	suffix string     // guarded by mu

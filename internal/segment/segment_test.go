@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/varvelog/varve/internal/index"
@@ -215,6 +216,26 @@ func TestOpeningManySegmentsOpensNoFile(t *testing.T) {
 	check(t, s.Close())
 	if len(seen) != 0 {
 		t.Errorf("Close of an unused segment made %v", seen)
+	}
+}
+
+func TestClosingASegmentThatNobodyWroteToSyncsNoLog(t *testing.T) {
+	disk := memfs.New()
+	s := create(t, disk, options())
+	fill(t, s, 5)
+	check(t, s.Close())
+	syncs := &faultfs.Counter{Match: func(op faultfs.Op) bool {
+		return op.Kind == faultfs.Sync && strings.HasSuffix(op.Name, LogExt)
+	}}
+	s, err := Open(faultfs.Wrap(disk, syncs.Inject), dir, base, options())
+	check(t, err)
+	check(t, s.Activate())
+	if n, err := s.ReadNextOffset(); n != base+15 || err != nil {
+		t.Errorf("ReadNextOffset() = %d, %v, want %d", n, err, base+15)
+	}
+	check(t, s.Close())
+	if n := syncs.Seen(); n != 0 {
+		t.Errorf("the .log was synced %d times", n)
 	}
 }
 
