@@ -1,0 +1,276 @@
+package verify
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/varvelog/varve/internal/checkpoint"
+	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/record"
+	"github.com/varvelog/varve/internal/segment"
+	"github.com/varvelog/varve/internal/vfs"
+)
+
+// worker checks partitions, one at a time, with one buffer.
+type worker struct {
+	report
+	o          *Options
+	fs         vfs.FS
+	scanner    *record.Scanner
+	dec        record.Decompressor
+	it         record.Iterator
+	partitions int
+	segments   int
+	bytes      int64
+}
+
+func newWorker(o *Options) *worker {
+	buf := record.ScanBuffer
+	if o.Fast {
+		buf = record.HeaderSize
+	}
+	return &worker{o: o, fs: o.FS, scanner: record.NewScanner(nil, 0, 0, buf)}
+}
+
+// partition is the state of one partition's check.
+type partition struct {
+	*worker
+	job
+	files  map[string]int64 // sizes by name
+	bases  []kafka.Offset   // of live .log files, rising
+	epochs []checkpoint.Epoch
+
+	end       kafka.Offset // of the log so far: the next offset
+	lastEpoch kafka.LeaderEpoch
+	txns      transactions
+}
+
+func (w *worker) partition(j job) {
+	p := &partition{worker: w, job: j, lastEpoch: kafka.NoLeaderEpoch, txns: newTransactions()}
+	if !p.list() {
+		return
+	}
+	if j.only != "" {
+		p.single()
+		return
+	}
+	w.partitions++
+	p.readEpochs()
+	for i, base := range p.bases {
+		p.segment(base, i+1 == len(p.bases))
+	}
+	p.orphans()
+	p.snapshots()
+	p.checkEpochs()
+	p.checkOffsets()
+	p.checkTopicID()
+	if p.job.partition.Topic == kafka.ClusterMetadataTopic {
+		p.kraft()
+	}
+}
+
+// list reads the names in the directory.
+func (p *partition) list() bool {
+	entries, err := p.fs.ReadDir(p.dir)
+	if err != nil {
+		p.add(Error, CodeUnreadable, p.dir, -1, "%v", reason(err))
+		return false
+	}
+	p.files = make(map[string]int64, len(entries))
+	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil {
+			continue // gone since: a broker is at work here
+		}
+		p.files[e.Name()] = info.Size()
+		if n, ok := segment.ParseName(e.Name()); ok && n.Suffix == "" && n.Ext == segment.LogExt {
+			p.bases = append(p.bases, n.Base)
+		}
+	}
+	slices.Sort(p.bases)
+	return true
+}
+
+// single checks the one file that was asked for; an index together with its log.
+func (p *partition) single() {
+	start := len(p.findings)
+	n, ok := segment.ParseName(p.only)
+	switch {
+	case ok && n.Ext == segment.SnapshotExt:
+		p.end = 1<<63 - 1
+		p.snapshot(p.only, n.Base)
+	case ok:
+		if _, exists := p.files[segment.Name(n.Base, segment.LogExt)]; exists {
+			p.segment(n.Base, n.Base == p.bases[len(p.bases)-1])
+		}
+	case p.only == checkpoint.EpochFile:
+		p.readEpochs()
+	case p.only == checkpoint.PartitionFile:
+		p.checkTopicID()
+	case p.only == checkpoint.QuorumStateFile:
+		p.quorumState()
+	case strings.HasSuffix(p.only, segment.KraftExt):
+		p.kraftSnapshot(p.only)
+	}
+	kept := p.findings[:start]
+	for _, f := range p.findings[start:] {
+		if f.File == join(p.dir, p.only) {
+			kept = append(kept, f)
+		}
+	}
+	p.findings = kept
+}
+
+// unclean reports whether the directory was not stopped cleanly, so that a
+// start recovers what follows the recovery point.
+func (p *partition) unclean() bool { return !p.data.clean }
+
+// recovered reports whether a start will scan the segment again and rebuild
+// its indexes: what is wrong with those is then a warning.
+func (p *partition) recovered(next kafka.Offset, active bool) bool {
+	if p.job.partition.Topic == kafka.ClusterMetadataTopic {
+		return true // recovered at every start
+	}
+	return p.unclean() && (active || next > p.data.recoveryPoint[p.job.partition])
+}
+
+// softened is an Error, or a Warning where a start puts it right.
+func softened(recovered bool) Severity {
+	if recovered {
+		return Warning
+	}
+	return Error
+}
+
+// orphans reports files that no segment or loader needs.
+func (p *partition) orphans() {
+	names := make([]string, 0, len(p.files))
+	for name := range p.files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		n, ok := segment.ParseName(name)
+		if !ok {
+			continue
+		}
+		path := join(p.dir, name)
+		switch {
+		case n.Suffix != "":
+			p.add(Note, CodeLeftover, path, -1, "left by a deletion or compaction; a start removes it or puts it in place")
+		case n.Ext == segment.SnapshotExt || n.Ext == segment.LogExt:
+		default:
+			if _, exists := p.files[segment.Name(n.Base, segment.LogExt)]; !exists {
+				p.add(Warning, CodeNoLog, path, -1, "an index without its log; a start removes it")
+			}
+		}
+	}
+}
+
+func (p *partition) readEpochs() {
+	path := join(p.dir, checkpoint.EpochFile)
+	epochs, err := checkpoint.ReadEpochs(p.fs, path)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			p.add(Error, CodeCheckpoint, path, -1, "%v", reason(err))
+		}
+		return
+	}
+	for i := 1; i < len(epochs); i++ {
+		if epochs[i].Epoch <= epochs[i-1].Epoch || epochs[i].Start < epochs[i-1].Start {
+			p.add(Error, CodeEpochFile, path, -1, "entry %d: epoch %d from offset %d comes after epoch %d from offset %d",
+				i, epochs[i].Epoch, epochs[i].Start, epochs[i-1].Epoch, epochs[i-1].Start)
+		}
+	}
+	p.epochs = epochs
+}
+
+// checkEpochs compares the epochs with the end of the log.
+func (p *partition) checkEpochs() {
+	for i, e := range p.epochs {
+		if e.Start > p.end {
+			p.add(softened(p.unclean()), CodeEpochRange, join(p.dir, checkpoint.EpochFile), -1,
+				"entry %d: epoch %d starts at offset %d, the log ends at %d", i, e.Epoch, e.Start, p.end)
+		}
+	}
+}
+
+// epochAt is the leader epoch that the file gives an offset.
+func (p *partition) epochAt(o kafka.Offset) (kafka.LeaderEpoch, bool) {
+	for i := len(p.epochs) - 1; i >= 0; i-- {
+		if p.epochs[i].Start <= o {
+			return p.epochs[i].Epoch, true
+		}
+	}
+	return 0, false
+}
+
+// checkOffsets compares the data directory's checkpoints with the log.
+func (p *partition) checkOffsets() {
+	if p.suffix != "" || !p.data.formatted {
+		return
+	}
+	tp := p.job.partition
+	severity := softened(p.unclean())
+	for _, c := range []struct {
+		file   string
+		offset map[kafka.TopicPartition]kafka.Offset
+		what   string
+	}{
+		{checkpoint.RecoveryPointFile, p.data.recoveryPoint, "recovery point"},
+		{checkpoint.HighWatermarkFile, p.data.highWatermark, "high watermark"},
+		{checkpoint.LogStartFile, p.data.logStart, "log start offset"},
+	} {
+		if o, ok := c.offset[tp]; ok && o > p.end {
+			p.add(severity, CodeCheckpointLog, join(p.data.path, c.file), -1, "%v: %s %d, the log ends at %d", tp, c.what, o, p.end)
+		}
+	}
+}
+
+// checkTopicID compares partition.metadata with the cluster metadata.
+func (p *partition) checkTopicID() {
+	path := join(p.dir, checkpoint.PartitionFile)
+	id, err := checkpoint.ReadPartitionMetadata(p.fs, path)
+	topics := p.data.topics
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if topics != nil && p.suffix == "" {
+			p.add(Error, CodePartition, path, -1, "missing: Kafka sets the partition aside as stray")
+		}
+		return
+	case err != nil:
+		p.add(Error, CodePartition, path, -1, "%v", reason(err))
+		return
+	case topics == nil || p.suffix != "" || p.job.partition.Topic == kafka.ClusterMetadataTopic:
+		return
+	}
+	want, exists := topics.id(p.job.partition.Topic)
+	switch {
+	case !exists && !topics.has(id):
+		p.add(Warning, CodeStray, path, -1, "topic %s (%v) is not in the cluster metadata", p.job.partition.Topic, id)
+	case exists && want != id:
+		p.add(Error, CodeTopicID, path, -1, "topic id %v, but %v in the cluster metadata", id, want)
+	}
+}
+
+// allZero reports whether the bytes [from, to) of a file are zero.
+func (p *partition) allZero(f vfs.File, from, to int64) bool {
+	buf := make([]byte, 64<<10)
+	for from < to {
+		n, err := f.ReadAt(buf[:min(int64(len(buf)), to-from)], from)
+		if n == 0 || len(bytes.TrimLeft(buf[:n], "\x00")) > 0 {
+			return err == nil && n == 0
+		}
+		from += int64(n)
+	}
+	return true
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }

@@ -1,0 +1,234 @@
+package verify
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/varvelog/varve/internal/checkpoint"
+	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/metadata"
+	"github.com/varvelog/varve/internal/producer"
+	"github.com/varvelog/varve/internal/record"
+	"github.com/varvelog/varve/internal/segment"
+	"github.com/varvelog/varve/internal/vfs"
+)
+
+// snapshots checks the producer snapshots of the partition.
+func (p *partition) snapshots() {
+	names := p.sorted(func(name string) bool {
+		n, ok := segment.ParseName(name)
+		return ok && n.Suffix == "" && n.Ext == segment.SnapshotExt
+	})
+	for _, name := range names {
+		n, _ := segment.ParseName(name)
+		p.snapshot(name, n.Base)
+	}
+}
+
+// sorted are the names that pass, in order.
+func (p *partition) sorted(pass func(string) bool) []string {
+	var names []string
+	for name := range p.files {
+		if pass(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (p *partition) snapshot(name string, offset kafka.Offset) {
+	path := join(p.dir, name)
+	data, err := vfs.ReadFile(p.fs, path)
+	if err != nil {
+		p.add(Error, CodeUnreadable, path, -1, "%v", reason(err))
+		return
+	}
+	severity := softened(p.recovered(offset, false))
+	entries, err := producer.DecodeSnapshot(data)
+	if err != nil {
+		p.add(severity, CodeSnapshot, path, 0, "%v", err)
+		return
+	}
+	if offset > p.end {
+		p.add(severity, CodeSnapshotRange, path, -1, "the log ends at %d", p.end)
+	}
+	for i, e := range entries {
+		if e.LastOffset >= offset || e.TxnFirstOffset >= offset {
+			p.add(Error, CodeSnapshotRange, path, -1, "entry %d: producer %d has offset %d and open transaction %d, not below the snapshot's offset",
+				i, e.ProducerID, e.LastOffset, e.TxnFirstOffset)
+		}
+	}
+}
+
+// kraft checks what only the metadata log has.
+func (p *partition) kraft() {
+	p.quorumState()
+	for _, name := range p.sorted(func(name string) bool { return strings.HasSuffix(name, segment.KraftExt) }) {
+		p.kraftSnapshot(name)
+	}
+}
+
+func (p *partition) quorumState() {
+	if _, ok := p.files[checkpoint.QuorumStateFile]; !ok {
+		return
+	}
+	path := join(p.dir, checkpoint.QuorumStateFile)
+	if _, err := checkpoint.ReadQuorumState(p.fs, path); err != nil {
+		p.add(Error, CodeQuorumState, path, -1, "%v", reason(err))
+	}
+}
+
+// kraftSnapshot checks a snapshot of the metadata log: batches that follow each
+// other without a gap, between a header and a footer.
+func (p *partition) kraftSnapshot(name string) {
+	path := join(p.dir, name)
+	f, err := p.fs.OpenFile(path, 0, 0)
+	if err != nil {
+		p.add(Error, CodeUnreadable, path, -1, "%v", reason(err))
+		return
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		p.add(Error, CodeUnreadable, path, -1, "%v", reason(err))
+		return
+	}
+	p.bytes += size
+	s := record.NewScanner(f, 0, size, record.ScanBuffer)
+	var next kafka.Offset
+	first, last := record.UnknownControl, record.UnknownControl
+	for s.Next() {
+		h := s.Header()
+		if h.BaseOffset != next {
+			p.add(Error, CodeKRaftSnapshot, path, s.Position(), "batch at offset %d, want %d", h.BaseOffset, next)
+		}
+		next = h.NextOffset()
+		p.content(path, s)
+		last = record.UnknownControl
+		b, err := s.Batch()
+		if err == nil && h.IsControl() && record.Check(b) == nil {
+			last = p.controlType(b)
+		}
+		if s.Position() == 0 {
+			first = last
+		}
+	}
+	switch {
+	case s.Err() != nil || s.ValidEnd() != size:
+		p.add(Error, CodeKRaftSnapshot, path, s.ValidEnd(), "%d bytes that are no batch", size-s.ValidEnd())
+	case first != record.SnapshotStart || last != record.SnapshotEnd:
+		p.add(Error, CodeKRaftSnapshot, path, -1, "begins with %v and ends with %v, want SNAPSHOT_HEADER and SNAPSHOT_FOOTER", first, last)
+	}
+}
+
+func (p *partition) controlType(b []byte) record.ControlType {
+	if p.it.Reset(b, &p.dec) != nil || !p.it.Next() {
+		return record.UnknownControl
+	}
+	t, err := record.ParseControl(p.it.Record().Key)
+	if err != nil {
+		return record.UnknownControl
+	}
+	return t
+}
+
+// topics are the topics of the cluster metadata.
+type topics struct {
+	byName map[string]kafka.TopicID
+	byID   map[kafka.TopicID]bool
+}
+
+func (t *topics) id(name string) (kafka.TopicID, bool) {
+	id, ok := t.byName[name]
+	return id, ok
+}
+
+func (t *topics) has(id kafka.TopicID) bool { return t.byID[id] }
+
+// loadTopics replays the metadata log of a data directory: newest snapshot,
+// then the records behind it. It returns nil when there is no such log or it
+// cannot be replayed, which the check of its partition reports.
+func loadTopics(fsys vfs.FS, dir string) *topics {
+	dir = join(dir, kafka.TopicPartition{Topic: kafka.ClusterMetadataTopic}.String())
+	entries, err := fsys.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var snapshot string
+	var logs []string
+	for _, e := range entries { // sorted by name
+		n, ok := segment.ParseName(e.Name())
+		switch {
+		case ok && n.Ext == segment.LogExt && n.Suffix == "":
+			logs = append(logs, e.Name())
+		case strings.HasSuffix(e.Name(), segment.KraftExt):
+			snapshot = e.Name()
+		}
+	}
+	t := &topics{byName: map[string]kafka.TopicID{}, byID: map[kafka.TopicID]bool{}}
+	var end kafka.Offset
+	if snapshot != "" {
+		if end, _, err = snapshotID(snapshot); err != nil || !t.replay(fsys, join(dir, snapshot), 0) {
+			return nil
+		}
+	}
+	for _, name := range logs {
+		if !t.replay(fsys, join(dir, name), end) {
+			return nil
+		}
+	}
+	if len(logs) == 0 {
+		return nil
+	}
+	return t
+}
+
+// replay applies the topic records of a file from an offset on.
+func (t *topics) replay(fsys vfs.FS, path string, from kafka.Offset) bool {
+	data, err := vfs.ReadFile(fsys, path)
+	if err != nil {
+		return false
+	}
+	var it record.Iterator
+	var dec record.Decompressor
+	for {
+		n, ok, err := record.NextBatch(data)
+		if err != nil || !ok {
+			return true // a torn tail: what is before it counts
+		}
+		b := data[:n]
+		data = data[n:]
+		if record.Check(b) != nil || it.Reset(b, &dec) != nil {
+			return false
+		}
+		if record.Batch(b).IsControl() {
+			continue
+		}
+		for it.Next() {
+			if it.Record().Offset >= from && !t.apply(it.Record().Value) {
+				return false
+			}
+		}
+	}
+}
+
+func (t *topics) apply(value []byte) bool {
+	r, _, err := metadata.DecodeRecord(value)
+	if err != nil {
+		return false
+	}
+	switch r := r.(type) {
+	case *metadata.TopicRecord:
+		t.byName[r.Name] = r.TopicID
+		t.byID[r.TopicID] = true
+	case *metadata.RemoveTopicRecord:
+		delete(t.byID, r.TopicID)
+		for name, id := range t.byName {
+			if id == r.TopicID {
+				delete(t.byName, name)
+			}
+		}
+	}
+	return true
+}
