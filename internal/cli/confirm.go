@@ -28,14 +28,18 @@ func (a *app) confirm(yes bool, what string) error {
 }
 
 // isTerminal reports whether a stream is a character device that someone may
-// sit at.
+// sit at; /dev/null is one where nobody does.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	if !ok {
 		return false
 	}
 	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && f.Name() != os.DevNull
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return err != nil || !os.SameFile(info, null)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -49,7 +49,7 @@ func (a *app) consumeCommand() *cobra.Command {
 	f.BoolVar(&c.fromBeginning, "from-beginning", false, "start at the first record there is")
 	f.StringVar(&c.offset, "offset", "", "start at `N`: an offset, -N from the end, earliest or latest")
 	f.StringVar(&c.from, "from", "", "start at the first record at or after `TIME`")
-	f.StringVar(&c.to, "to", "", "stop before the first record at or after `TIME`; implies --exit-at-end")
+	f.StringVar(&c.to, "to", "", "leave out records at or after `TIME`; implies --exit-at-end")
 	f.StringVarP(&c.partitions, "partition", "p", "", "only partitions `N`,M or N-M")
 	f.StringVarP(&c.group, "group", "g", "", "read as a member of group `NAME` and commit offsets")
 	f.Int64VarP(&c.max, "max-messages", "n", 0, "stop after `N` records")
@@ -318,13 +318,17 @@ func (p *readPlan) dropAtEnd(ctx context.Context, c *client, f *consumeFlags) er
 	first := map[topicPartition]int64{}
 	switch {
 	case f.group != "":
-		committed, err := c.admin.FetchOffsets(ctx, f.group)
-		if err != nil {
-			return nil // a new group has none
+		if !f.fromBeginning { // what the group has no offset of is read from the end
+			for tp, end := range p.end {
+				first[tp] = end
+			}
 		}
-		for _, o := range committed.Sorted() {
-			if o.At >= 0 {
-				first[topicPartition{o.Topic, o.Partition}] = o.At
+		committed, err := c.admin.FetchOffsets(ctx, f.group)
+		if err == nil { // a new group has none
+			for _, o := range committed.Sorted() {
+				if o.At >= 0 {
+					first[topicPartition{o.Topic, o.Partition}] = o.At
+				}
 			}
 		}
 	case f.from != "":
@@ -360,7 +364,7 @@ func (p *readPlan) options(f *consumeFlags) []kgo.Opt {
 		opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}
 	if f.group != "" {
-		return append(opts, kgo.ConsumerGroup(f.group), kgo.ConsumeTopics(f.topics...), kgo.AutoCommitMarks(), kgo.BlockRebalanceOnPoll())
+		return append(opts, kgo.ConsumerGroup(f.group), kgo.ConsumeTopics(f.topics...), kgo.AutoCommitMarks())
 	}
 	return append(opts, kgo.ConsumePartitions(p.start))
 }
@@ -375,7 +379,7 @@ func (p *readPlan) take(r *kgo.Record) bool {
 		if !pending {
 			return false // written after the command began
 		}
-		if r.Offset+1 >= end || late {
+		if r.Offset+1 >= end {
 			delete(p.end, tp)
 		}
 		if r.Offset >= end {

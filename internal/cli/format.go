@@ -59,7 +59,6 @@ type formatted struct {
 	Done      bool   `json:"done"` // false: it was formatted before
 }
 
-func (a *app) refuseConfig(err error) error { return err }
 func (a *app) format(o quorum.FormatOptions, dirs []string, ignoreFormatted bool) error {
 	var rows []formatted
 	for _, dir := range dirs {
@@ -130,4 +129,3 @@ func stateOf(dir string) (dirState, error) {
 	}
 	return state, nil
 }
-

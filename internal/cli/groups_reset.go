@@ -170,6 +170,9 @@ func (r *resetFlags) moves(ctx context.Context, c *client, committed kadm.Offset
 				before = o.At
 			}
 			m.Before = known(before)
+			if r.shift != 0 && before < 0 {
+				return nil, &failure{code: exitFailed, why: fmt.Sprintf("%s-%d has no committed offset to move from", tp.Topic, p), hint: "name partitions that have one, as --topic TOPIC:PARTITION,..."}
+			}
 			after := goal(tp.Topic, p, before, start.Offset, end.Offset)
 			m.After = bigInt(min(max(after, start.Offset), end.Offset))
 			moves = append(moves, m)

@@ -73,7 +73,7 @@ func helpFlags(b *strings.Builder, title string, flags *pflag.FlagSet) {
 	var rows []row
 	width := 0
 	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Hidden {
+		if f.Hidden || f.Name == "help" { // everybody knows --help by now
 			return
 		}
 		left := "    --" + f.Name

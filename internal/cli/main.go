@@ -90,7 +90,7 @@ func (p *Process) runNative(args []string) int {
 	}()
 	code := p.runCommand(ctx, args)
 	var ended endedBy
-	if code != exitDone && errors.As(context.Cause(ctx), &ended) {
+	if errors.As(context.Cause(ctx), &ended) {
 		return signalStatus(ended.signal)
 	}
 	return code

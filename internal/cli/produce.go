@@ -96,7 +96,7 @@ func oneTopic(args []string, flag string) (string, error) {
 
 // options turns the flags into the client's settings.
 func (p *produceFlags) options(cmd *cobra.Command) ([]kgo.Opt, error) {
-	opts := []kgo.Opt{kgo.ProducerLinger(p.linger), kgo.ProducerBatchMaxBytes(1_000_000), kgo.RecordRetries(10), kgo.RecordDeliveryTimeout(2 * time.Minute)}
+	opts := []kgo.Opt{kgo.ProducerLinger(p.linger), kgo.ProducerBatchMaxBytes(1_000_000), kgo.RecordRetries(10)}
 	codecs := map[string]kgo.CompressionCodec{"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(), "lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression()}
 	codec, ok := codecs[p.compression]
 	if !ok {
@@ -264,6 +264,10 @@ func produceFailure(topic string, sent int64, err error) error {
 			f.hint = "create it with varve topics create " + topic
 			return f
 		}
+	}
+	if _, choice, ok := strings.Cut(err.Error(), "invalid record partitioning choice of "); ok {
+		n, of, _ := strings.Cut(strings.TrimSuffix(choice, " available"), " from ")
+		return &failure{code: exitMissing, what: what, why: "there is no partition " + n + ": the topic has " + of}
 	}
 	return failed(what, err)
 }

@@ -51,8 +51,9 @@ func (a *app) root() *cobra.Command {
 	root.SetHelpCommand(a.helpCommand())
 	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run a broker"}, &cobra.Group{ID: groupData, Title: "Topics and data, of a running broker"},
 		&cobra.Group{ID: groupFiles, Title: "Files, without a broker"}, &cobra.Group{ID: groupHelp, Title: "Help"})
-	root.AddCommand(a.formatCommand(),
+	root.AddCommand(a.serveCommand(), a.formatCommand(),
 		a.topicsCommand(), a.produceCommand(), a.consumeCommand(), a.groupsCommand(),
+		a.dumpLogCommand(), a.verifyCommand(),
 		a.completionCommand(), a.versionCommand())
 	cobra.EnableCommandSorting = false
 	return root

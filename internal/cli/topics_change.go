@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sort"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -96,6 +97,7 @@ func (a *app) topicsCreate() *cobra.Command {
 // finish prints what was done and returns what was not, the first error with
 // the others after it.
 func (a *app) finish(changes []change, errs []error) error {
+	sort.SliceStable(changes, func(i, j int) bool { return changes[i].Topic < changes[j].Topic })
 	if len(changes) > 0 || len(errs) == 0 {
 		if err := a.printChanges(changes); err != nil {
 			return err
