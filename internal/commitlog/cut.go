@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/varvelog/varve/internal/index"
 	"github.com/varvelog/varve/internal/kafka"
@@ -132,47 +133,55 @@ func (ld *loader) beforeCut(s *segment.Segment, next kafka.Offset, from, to int6
 	return l.fs.SyncDir(l.Dir())
 }
 
-// dropAfterCut takes the segments behind a cut out of the log: those that hold
-// whole batches are set aside as `<base>.log.cut`, the others deleted.
+// dropAfterCut takes the segments behind a cut out of the log, from the last to
+// the first: those that hold whole batches are set aside as `<base>.log.cut`,
+// the others deleted. Each is durably gone before the next one goes, so that a
+// crash leaves no hole.
 func (ld *loader) dropAfterCut(later []*segment.Segment) error {
 	l := ld.l
-	if len(later) == 0 {
-		return nil
-	}
-	ld.segs = ld.segs[:len(ld.segs)-len(later)]
-	var empty []*segment.Segment
-	for _, s := range later {
+	for _, s := range slices.Backward(later) {
+		ld.segs = ld.segs[:len(ld.segs)-1]
 		whole, err := holdsWholeBatch(s)
 		if err != nil {
 			return err
 		}
-		if !whole {
-			empty = append(empty, s)
-			continue
+		if whole {
+			err = ld.setAside(s)
+		} else {
+			err = ld.discard([]*segment.Segment{s})
 		}
-		name, err := ld.cutName(s.BaseOffset(), s.Size())
 		if err != nil {
 			return err
 		}
-		log := s.Path()
-		if err := s.Abandon(); err != nil {
+		if err := l.fs.SyncDir(l.Dir()); err != nil {
 			return err
 		}
-		if err := l.fs.Rename(log, l.path(name)); err != nil {
-			return err
-		}
-		if err := segment.RemoveFiles(l.fs, l.Dir(), s.BaseOffset(), ""); err != nil {
-			return err
-		}
-		if err := l.producers.DropSnapshot(s.BaseOffset()); err != nil {
-			return err
-		}
-		l.event("set-aside", l.path(name), fmt.Sprintf("segment of %d bytes behind the end of the log", s.Size()))
 	}
-	if err := ld.discard(empty); err != nil {
+	return nil
+}
+
+// setAside renames a segment's log and removes the rest of it.
+func (ld *loader) setAside(s *segment.Segment) error {
+	l := ld.l
+	name, err := ld.cutName(s.BaseOffset(), s.Size())
+	if err != nil {
 		return err
 	}
-	return l.fs.SyncDir(l.Dir())
+	log := s.Path()
+	if err := s.Abandon(); err != nil {
+		return err
+	}
+	if err := l.fs.Rename(log, l.path(name)); err != nil {
+		return err
+	}
+	if err := segment.RemoveFiles(l.fs, l.Dir(), s.BaseOffset(), ""); err != nil {
+		return err
+	}
+	if err := l.producers.DropSnapshot(s.BaseOffset()); err != nil {
+		return err
+	}
+	l.event("set-aside", l.path(name), fmt.Sprintf("segment of %d bytes behind the end of the log", s.Size()))
+	return nil
 }
 
 // cutName is a name for bytes that are set aside. A file of the same size is

@@ -128,9 +128,15 @@ func (ld *loader) loadSegments() error {
 		return err
 	}
 	files := make(map[segment.FileName]bool, len(names))
+	unflushed := kafka.Offset(math.MaxInt64) // from this segment on recoverLog recovers all
 	for _, d := range names {
-		if n, ok := segment.ParseName(d.Name()); ok && d.Type().IsRegular() {
-			files[n] = true
+		n, ok := segment.ParseName(d.Name())
+		if !ok || !d.Type().IsRegular() {
+			continue
+		}
+		files[n] = true
+		if n.Ext == segment.LogExt && n.Suffix == "" && !ld.clean && (n.Base <= ld.recoveryPoint || unflushed == math.MaxInt64) {
+			unflushed = n.Base
 		}
 	}
 	for _, d := range names {
@@ -147,7 +153,8 @@ func (ld *loader) loadSegments() error {
 				}
 			}
 		case segment.LogExt:
-			if err := ld.loadSegment(n.Base, files[segment.FileName{Base: n.Base, Ext: segment.TimeIndexExt}]); err != nil {
+			has := files[segment.FileName{Base: n.Base, Ext: segment.TimeIndexExt}]
+			if err := ld.loadSegment(n.Base, has, n.Base < unflushed); err != nil {
 				return err
 			}
 		}
@@ -155,13 +162,16 @@ func (ld *loader) loadSegments() error {
 	return nil
 }
 
-func (ld *loader) loadSegment(base kafka.Offset, hasTimeIndex bool) error {
+func (ld *loader) loadSegment(base kafka.Offset, hasTimeIndex, check bool) error {
 	l := ld.l
 	s, err := segment.Open(l.fs, l.Dir(), base, l.segmentOptions())
 	if err != nil {
 		return err
 	}
 	ld.segs = append(ld.segs, s)
+	if !check {
+		return nil
+	}
 	err = s.SanityCheck()
 	if err == nil && !hasTimeIndex && s.Size() > 0 {
 		err = &index.CorruptError{Path: s.Times().Path(), Reason: "the file is missing"}
@@ -174,7 +184,7 @@ func (ld *loader) loadSegment(base kafka.Offset, hasTimeIndex bool) error {
 	}
 	l.event("segment-rebuilt", s.Path(), err.Error())
 	ld.segs = ld.segs[:len(ld.segs)-1] // the producer state before it is built from those below
-	_, err = ld.recoverSegment(s)
+	_, err = ld.recoverSegment(s, nil, true)
 	ld.segs = append(ld.segs, s)
 	return err
 }
@@ -197,14 +207,11 @@ func (ld *loader) recoverLog() error {
 		list := newSegmentList(ld.segs)
 		unflushed := list.span(ld.recoveryPoint, math.MaxInt64)
 		for i, s := range unflushed {
-			cut, err := ld.recoverSegment(s)
+			cut, err := ld.recoverSegment(s, unflushed[i+1:], false)
 			if err != nil {
 				return err
 			}
 			if cut > 0 {
-				if err := ld.dropAfterCut(unflushed[i+1:]); err != nil {
-					return err
-				}
 				break
 			}
 		}
@@ -284,7 +291,12 @@ func (ld *loader) epochsMissing(list *segmentList) bool {
 // recoverSegment checks and rebuilds one segment. The producer state before it
 // comes from the newest snapshot below it and the segments in between, and is
 // left as a snapshot at its end, so that the next segment starts from there.
-func (ld *loader) recoverSegment(s *segment.Segment) (cut int64, err error) {
+//
+// later are the segments behind it: when the log ends in this one they go, and
+// they go first. A crash in between then leaves the damage where it is, and not
+// a log with a hole in it. With keep nothing is cut: the segment lies below the
+// recovery point and only its indexes are made anew.
+func (ld *loader) recoverSegment(s *segment.Segment, later []*segment.Segment, keep bool) (cut int64, err error) {
 	l := ld.l
 	l.logger.Info("recovering segment", "partition", l.partition, "base", s.BaseOffset())
 	st, err := producer.Open(l.producerConfig())
@@ -295,11 +307,17 @@ func (ld *loader) recoverSegment(s *segment.Segment) (cut int64, err error) {
 		return 0, err
 	}
 	chain := chain{next: s.BaseOffset(), epoch: kafka.NoLeaderEpoch}
-	cut, err = s.RecoverWith(segment.RecoverOptions{
-		Accept:    chain.accept,
-		Visit:     func(h *record.Header, b []byte, _ int64) error { return ld.recovered(s, st, h, b) },
-		BeforeCut: func(_ string, from, to int64) error { return ld.beforeCut(s, chain.next, from, to) },
-	})
+	o := segment.RecoverOptions{
+		Visit: func(h *record.Header, b []byte, _ int64) error { return ld.recovered(s, st, h, b) },
+		Keep:  keep,
+	}
+	if !keep {
+		o.Accept = chain.accept
+		o.BeforeCut = func(_ string, from, to int64) error {
+			return errors.Join(ld.beforeCut(s, chain.next, from, to), ld.dropAfterCut(later))
+		}
+	}
+	cut, err = s.RecoverWith(o)
 	if errors.Is(err, segment.ErrOverflow) {
 		return cut, &overflow{s, err}
 	}
@@ -432,6 +450,9 @@ var errReplayed = errors.New("replayed")
 // replay gives the batches of s that hold offsets in [from, to) to the producer state.
 func (l *Log) replay(st *producer.State, s *segment.Segment, from, to kafka.Offset) error {
 	at, ok, err := s.Locate(from)
+	if errors.Is(err, record.ErrCorrupt) {
+		return nil
+	}
 	if err != nil || !ok {
 		return err
 	}

@@ -65,7 +65,7 @@ func (l *Log) truncateLocked(list *segmentList, offset kafka.Offset) error {
 	l.start.set(min(l.start.get(), offset))
 	l.segments.Store(kept)
 	l.end.store(offset, kept.active().BaseOffset(), kept.active().Size())
-	if err := l.discardLocked(l.producers, gone); err != nil {
+	if err := l.dropLocked(gone); err != nil {
 		return err
 	}
 	active := kept.active()
@@ -79,6 +79,20 @@ func (l *Log) truncateLocked(list *segmentList, offset kafka.Offset) error {
 	}
 	l.highWatermarkMovedLocked()
 	return l.truncatedLocked(active)
+}
+
+// dropLocked removes segments from the last to the first, each durably before
+// the next, so that a crash leaves a log that ends earlier, and no hole in it.
+func (l *Log) dropLocked(gone []*segment.Segment) error {
+	for i := len(gone) - 1; i >= 0; i-- {
+		if err := l.discardLocked(l.producers, gone[i:i+1]); err != nil {
+			return err
+		}
+		if err := l.fs.SyncDir(l.Dir()); err != nil {
+			return l.fail("truncate", err)
+		}
+	}
+	return nil
 }
 
 // truncatedLocked makes a truncation durable before anything is appended: what
@@ -113,20 +127,12 @@ func (l *Log) TruncateFullyAndStartAt(offset kafka.Offset) error {
 
 func (l *Log) truncateFullyLocked(offset, start kafka.Offset) error {
 	gone := l.segments.Load().segs
-	last := gone[len(gone)-1]
-	if last.BaseOffset() == offset {
-		// The new segment gets the name of the last one, which goes at once.
-		if err := last.Delete(); err != nil {
-			return l.fail("truncate", err)
-		}
-		gone = gone[:len(gone)-1]
+	if err := l.dropLocked(gone); err != nil {
+		return err
 	}
 	created, err := l.createSegment(offset)
 	if err != nil {
 		return l.fail("truncate", err)
-	}
-	if err := l.discardLocked(l.producers, gone); err != nil {
-		return err
 	}
 	l.start.set(start)
 	l.end.store(offset, offset, 0)

@@ -37,6 +37,11 @@ type RecoverOptions struct {
 	// BeforeCut is told the part of the .log that is about to be cut off, to set
 	// aside what is good in it. Its error is returned and nothing is cut.
 	BeforeCut func(path string, from, to int64) error
+	// Keep cuts nothing: a batch with a bad checksum is passed over, and the
+	// indexes end where the framing does. It is for a segment whose bytes are
+	// known to have reached the disk: what is wrong with them now is damage, and
+	// what lies behind it is still there.
+	Keep bool
 }
 
 // RecoverWith is Recover with a say in where the log ends.
@@ -67,6 +72,9 @@ func (s *Segment) RecoverWith(o RecoverOptions) (cut int64, err error) {
 	if r.failed != nil {
 		return 0, r.failed
 	}
+	if o.Keep {
+		end = size
+	}
 	if end < size {
 		if o.BeforeCut != nil {
 			if err := o.BeforeCut(s.Path(), end, size); err != nil {
@@ -87,6 +95,7 @@ type recovery struct {
 	s         *Segment
 	accept    func(h *record.Header) bool
 	visit     Visit
+	keep      bool
 	max       index.TimePosition
 	lastEntry int64 // start of the batch that the last index entry is for
 	unindexed bool  // the disk is full: the rest is found by walking
@@ -123,6 +132,9 @@ func checkLarge(f vfs.File, h *record.Header, pos int64) error {
 func (r *recovery) batch(h *record.Header, b []byte, pos int64) error {
 	s := r.s
 	if err := record.Check(b); err != nil {
+		if r.keep {
+			return nil
+		}
 		return err
 	}
 	if r.accept != nil && !r.accept(h) {
