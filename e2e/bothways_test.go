@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -76,11 +77,13 @@ func more(t *testing.T, addr, topic string, codec kgo.CompressionCodec, from, co
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	// An hour ago: older than that, and retention may take them while the test runs.
+	base := time.Now().Add(-time.Hour).UnixMilli()
 	var recs []*kgo.Record
 	for i := from; i < from+count; i++ {
 		for p := range int32(2) {
 			recs = append(recs, &kgo.Record{Topic: topic, Partition: p, Key: fmt.Appendf(nil, "key-%d", i%101), Value: bytes.Repeat(fmt.Appendf(nil, "%d ", i), 1+i%200),
-				Timestamp: time.UnixMilli(1_700_000_000_000 + int64(i)*7), Headers: []kgo.RecordHeader{{Key: "n", Value: fmt.Append(nil, i)}}})
+				Timestamp: time.UnixMilli(base + int64(i)*7), Headers: []kgo.RecordHeader{{Key: "n", Value: fmt.Append(nil, i)}}})
 		}
 	}
 	if err := c.ProduceSync(ctx, recs...).FirstErr(); err != nil {
@@ -129,8 +132,14 @@ func readAll(t *testing.T, addr string, topics []string) map[string][]string {
 	return out
 }
 
-func sameRecords(t *testing.T, what string, got, want map[string][]string) {
+// sameRecords compares all partitions but those in except.
+func sameRecords(t *testing.T, what string, got, want map[string][]string, except ...string) {
 	t.Helper()
+	got, want = maps.Clone(got), maps.Clone(want)
+	for _, tp := range except {
+		delete(got, tp)
+		delete(want, tp)
+	}
 	if len(got) != len(want) || len(want) == 0 {
 		t.Errorf("%s: %d partitions, want %d", what, len(got), len(want))
 	}
@@ -249,7 +258,13 @@ func TestHandOver(t *testing.T) {
 				k.Down(t)
 			}
 			b.Restart(t)
-			sameRecords(t, "taken back", readAll(t, b.Addr, topics), want)
+			var except []string
+			if how == "kill" {
+				// Kafka had not yet checkpointed the log start of its own DeleteRecords:
+				// those records are back, there as well as here.
+				except = append(except, "kafka.none-1")
+			}
+			sameRecords(t, "taken back", readAll(t, b.Addr, topics), want, except...)
 			if at := groupOffset(t, b.Addr, "kafka.group", "kafka.none"); at != 123 {
 				t.Errorf("varve answers group offset %d, want 123", at)
 			}
@@ -271,7 +286,7 @@ func TestHandOver(t *testing.T) {
 // directory of its own would not have caused.
 func complain(t *testing.T, k *harness.Kafka) {
 	t.Helper()
-	expected := regexp.MustCompile(`Performing controller activation|deprecated|AppInfo|InstanceAlreadyExists|log4j|NetworkClient|Connection to node|disconnect|EligibleLeaderReplicas|is not in sync|max.poll|Recorded new|TransactionCoordinator`)
+	expected := regexp.MustCompile(`Performing controller activation|deprecated|AppInfo|InstanceAlreadyExists|log4j|NetworkClient|Connection to node|disconnect|EligibleLeaderReplicas|is not in sync|max.poll|Recorded new|TransactionCoordinator|EventPerformanceMonitor`)
 	for _, line := range strings.Split(k.Log(), "\n") {
 		if (strings.Contains(line, " WARN ") || strings.Contains(line, " ERROR ")) && !expected.MatchString(line) {
 			t.Errorf("Apache Kafka complains: %s", line)
@@ -305,6 +320,8 @@ func TestTopicDirectory(t *testing.T) {
 			transplant(t, filepath.Join(kdata, fmt.Sprintf("%s-%d", topic, p)), filepath.Join(b.Dir, fmt.Sprintf("%s-%d", topic, p)))
 		}
 	}
+	// log-start-offset-checkpoint is a file of the node and not of the partition:
+	// deleted records of the first segment come back when a directory moves alone.
 	for _, dir := range []string{b.Dir, kdata} { // recovery finds the ends of the logs
 		if err := os.Remove(filepath.Join(dir, ".kafka_cleanshutdown")); err != nil {
 			t.Fatal(err)
@@ -316,22 +333,10 @@ func TestTopicDirectory(t *testing.T) {
 		}
 	}
 	b.Restart(t)
-	sameRecords(t, "Kafka's partitions served by varve", readAll(t, b.Addr, fromKafka), atLogStart(wantKafka, "kmoved.none-1"))
+	sameRecords(t, "Kafka's partitions served by varve", readAll(t, b.Addr, fromKafka), wantKafka, "kmoved.none-1")
 	b.Stop(t)
 	k.Up(t)
-	sameRecords(t, "varve's partitions served by Kafka", readAll(t, k.Addr, fromVarve), atLogStart(wantVarve, "moved.none-1"))
-}
-
-// atLogStart leaves out what depends on log-start-offset-checkpoint, which is
-// a file of the node and not of the partition: deleted records of the first
-// segment come back when a partition directory moves alone.
-func atLogStart(want map[string][]string, tp string) map[string][]string {
-	out := map[string][]string{}
-	for k, v := range want {
-		out[k] = v
-	}
-	delete(out, tp)
-	return out
+	sameRecords(t, "varve's partitions served by Kafka", readAll(t, k.Addr, fromVarve), wantVarve, "moved.none-1")
 }
 
 func emptyTopics(t *testing.T, addr string, topics []string) {

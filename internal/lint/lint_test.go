@@ -298,7 +298,20 @@ func TestReferencesInTheDocsExist(t *testing.T) {
 		byFile[f.rel] = names
 	}
 	checked := 0
-	for _, doc := range []string{"ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"} {
+	docs, err := filepath.Glob(filepath.Join(base, "docs", "*", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	top, err := filepath.Glob(filepath.Join(base, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := []string{"ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"}
+	for _, doc := range append(docs, top...) {
+		rel, _ := filepath.Rel(base, doc)
+		list = append(list, rel)
+	}
+	for _, doc := range list {
 		f, err := os.Open(filepath.Join(base, doc))
 		if err != nil {
 			t.Fatal(err)
