@@ -261,12 +261,9 @@ func notInTransaction(version int16) kafka.ErrorCode {
 // dropped.
 func oneBatch(b []byte, version int16) (record.Batch, kafka.ErrorCode, []byte) {
 	size, ok, err := record.NextBatch(b)
-	var corrupt *record.CorruptError
 	switch {
-	case errors.As(err, &corrupt) && corrupt.Reason != "size":
-		return nil, kafka.ErrCorruptMessage, []byte(corruptText(corrupt))
 	case err != nil:
-		return nil, kafka.ErrCorruptMessage, nil
+		return nil, kafka.ErrCorruptMessage, corruptText(err)
 	case !ok:
 		return nil, kafka.ErrInvalidRecord, nil
 	}
@@ -277,22 +274,26 @@ func oneBatch(b []byte, version int16) (record.Batch, kafka.ErrorCode, []byte) {
 	if version < 7 && batch.Codec() == record.Zstd {
 		return nil, kafka.ErrUnsupportedCompressionType, nil
 	}
-	if _, more, err := record.NextBatch(b[size:]); more || err != nil {
-		if err != nil && errors.As(err, &corrupt) && corrupt.Reason != "size" {
-			return nil, kafka.ErrCorruptMessage, []byte(corruptText(corrupt))
-		}
+	switch _, more, err := record.NextBatch(b[size:]); {
+	case err != nil:
+		return nil, kafka.ErrCorruptMessage, corruptText(err)
+	case more:
 		return nil, kafka.ErrInvalidRecord, nil
 	}
 	return batch, kafka.None, nil
 }
 
 // corruptText is Kafka's text for framing that cannot be right
-// (ByteBufferLogInputStream).
-func corruptText(e *record.CorruptError) string {
-	if e.Reason == "magic" {
-		return fmt.Sprintf("Invalid magic found in record: %d", e.Found)
+// (ByteBufferLogInputStream); it has none for a batch shorter than its header.
+func corruptText(err error) []byte {
+	var e *record.CorruptError
+	switch {
+	case !errors.As(err, &e) || e.Reason == "size":
+		return nil
+	case e.Reason == "magic":
+		return fmt.Appendf(nil, "Invalid magic found in record: %d", e.Found)
 	}
-	return fmt.Sprintf("Record size %d is less than the minimum record overhead (%d)", e.Found, e.Want)
+	return fmt.Appendf(nil, "Record size %d is less than the minimum record overhead (%d)", e.Found, e.Want)
 }
 
 func (f *produceCall) append(p *replica.Partition, batch record.Batch, a *wire.ProducePartitionResponse, topicAt, partitionAt int) {
