@@ -40,16 +40,30 @@ func (d *logDump) printControl(r *record.Record) error {
 	case record.UnknownControl:
 		fmt.Fprintf(out, " controlType: %v(%d)", t, int16(binary.BigEndian.Uint16(r.Key[2:])))
 	default:
-		if len(r.Value) < 2 {
-			return &javaError{"java.nio.BufferUnderflowException", ""}
-		}
+		// Kafka reads and writes all of them in version 0, whatever their own
+		// version field says (ControlRecordUtils); that selects what is shown.
 		s := d.tool.opts.schemas["control"][int16(t)]
-		version := min(int16(binary.BigEndian.Uint16(r.Value)), s.versions.to)
-		o, _, err := s.decode(r.Value, version)
+		o, _, err := s.decode(r.Value, 0)
 		if err != nil {
 			return &javaError{"java.lang.RuntimeException", err.Error()}
+		}
+		if version, _ := o.get("version").(int64); t == record.LeaderChanged && version >= 1 {
+			showDirectories(o)
 		}
 		fmt.Fprintf(out, " %s%s", controlTitle(t), o.appendJSON(nil))
 	}
 	return nil
+}
+
+// showDirectories shows the directory ids of voters, which are not stored.
+func showDirectories(o object) {
+	for i := range o {
+		voters, _ := o[i].value.([]any)
+		for _, v := range voters {
+			v := v.(object)
+			for j := range v {
+				v[j].shown = true
+			}
+		}
+	}
 }

@@ -121,7 +121,7 @@ func appendJavaDouble(dst []byte, f float64) []byte {
 }
 
 // javaString decodes UTF-8 as Java does: every maximal part of a broken
-// sequence becomes one U+FFFD.
+// sequence, and every surrogate, becomes one U+FFFD.
 func javaString(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)
@@ -149,8 +149,6 @@ func brokenLength(b []byte) int {
 		want = 2
 		if c == 0xe0 {
 			lo = 0xa0
-		} else if c == 0xed {
-			hi = 0x9f
 		}
 	case c >= 0xf0 && c <= 0xf4:
 		want = 3

@@ -129,11 +129,11 @@ func (q *Quorum) startEpoch(epoch kafka.LeaderEpoch) error {
 		LeaderEpoch: int32(epoch),
 		VotedID:     kafka.NoBroker,
 	}
-	change := record.LeaderChange{Version: q.kraft.version, LeaderID: q.o.NodeID}
+	// Version 0 without directory ids whatever kraft.version says: that is how
+	// Kafka writes it, and the only form it reads (LeaderState, ControlRecordUtils).
+	change := record.LeaderChange{LeaderID: q.o.NodeID}
 	voter := record.Voter{ID: q.o.NodeID}
-	if q.kraft.version > 0 {
-		voter.Directory = q.o.DirectoryID
-	} else {
+	if q.kraft.version == 0 {
 		state.CurrentVoters = []kafka.BrokerID{q.o.NodeID}
 	}
 	change.Voters, change.Granting = []record.Voter{voter}, []record.Voter{voter}

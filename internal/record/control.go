@@ -130,13 +130,12 @@ func AppendControl(dst []byte, o BuildOptions, t ControlType, ts kafka.Timestamp
 }
 
 // Voter is a member of the metadata quorum in a LeaderChange record.
-type Voter struct {
-	ID        kafka.BrokerID
-	Directory kafka.UUID // version 1 of the message; zero before
-}
+type Voter struct{ ID kafka.BrokerID }
 
 // LeaderChange is the first record of every epoch of the metadata log
-// (LeaderChangeMessage). Version 1 carries directory ids (KIP-853).
+// (LeaderChangeMessage). Kafka 4.4.0 writes Version 0 at every kraft.version
+// (LeaderState) and reads the layout of version 0 whatever Version says
+// (ControlRecordUtils): the directory ids of version 1 (KIP-853) are not in it.
 type LeaderChange struct {
 	Version  int16
 	LeaderID kafka.BrokerID
@@ -148,18 +147,15 @@ type LeaderChange struct {
 func (m *LeaderChange) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, uint16(m.Version))
 	dst = binary.BigEndian.AppendUint32(dst, uint32(m.LeaderID))
-	dst = appendVoters(dst, m.Version, m.Voters)
-	dst = appendVoters(dst, m.Version, m.Granting)
+	dst = appendVoters(dst, m.Voters)
+	dst = appendVoters(dst, m.Granting)
 	return append(dst, 0)
 }
 
-func appendVoters(dst []byte, version int16, voters []Voter) []byte {
+func appendVoters(dst []byte, voters []Voter) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(voters))+1)
 	for _, v := range voters {
 		dst = binary.BigEndian.AppendUint32(dst, uint32(v.ID))
-		if version >= 1 {
-			dst = append(dst, v.Directory[:]...)
-		}
 		dst = append(dst, 0)
 	}
 	return dst
@@ -168,13 +164,10 @@ func appendVoters(dst []byte, version int16, voters []Voter) []byte {
 // ParseLeaderChange reads the value of a LEADER_CHANGE record.
 func ParseLeaderChange(value []byte) (LeaderChange, error) {
 	d := fields{b: value}
-	m := LeaderChange{Version: d.int16()}
-	if d.bad = d.bad || m.Version < 0 || m.Version > 1; !d.bad {
-		m.LeaderID = kafka.BrokerID(d.int32())
-		m.Voters = d.voters(m.Version)
-		m.Granting = d.voters(m.Version)
-		d.tags()
-	}
+	m := LeaderChange{Version: d.int16(), LeaderID: kafka.BrokerID(d.int32())}
+	m.Voters = d.voters()
+	m.Granting = d.voters()
+	d.tags()
 	return m, d.err("leader change message")
 }
 

@@ -62,7 +62,7 @@ func TestKRaftControlRecordsHaveKafkasBytes(t *testing.T) {
 
 func TestControlRecordsRoundTrip(t *testing.T) {
 	dir := kafka.UUID{1, 2, 3}
-	change := LeaderChange{Version: 1, LeaderID: 2, Voters: []Voter{{1, dir}, {2, kafka.UUID{}}}, Granting: []Voter{{2, dir}}}
+	change := LeaderChange{Version: 1, LeaderID: 2, Voters: []Voter{{1}, {2}}, Granting: []Voter{{2}}}
 	if got, err := ParseLeaderChange(change.Append(nil)); err != nil || !reflect.DeepEqual(got, change) {
 		t.Errorf("LeaderChange %+v, %v", got, err)
 	}

@@ -150,23 +150,15 @@ func (d *fields) tags() {
 	}
 }
 
-func (d *fields) voters(version int16) []Voter {
-	size := 5
-	if version >= 1 {
-		size += 16
-	}
-	n := d.arrayLen(size)
+func (d *fields) voters() []Voter {
+	n := d.arrayLen(5)
 	if n == 0 {
 		return nil
 	}
 	voters := make([]Voter, 0, n)
 	for range n {
-		v := Voter{ID: kafka.BrokerID(d.int32())}
-		if version >= 1 {
-			v.Directory = d.uuid()
-		}
+		voters = append(voters, Voter{ID: kafka.BrokerID(d.int32())})
 		d.tags()
-		voters = append(voters, v)
 	}
 	return voters
 }
