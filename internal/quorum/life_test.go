@@ -3,6 +3,7 @@ package quorum
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -478,6 +479,64 @@ func TestTooLargeOperationsAreRefused(t *testing.T) {
 	}
 	if q.EndOffset() != end {
 		t.Errorf("end %d, want %d", q.EndOffset(), end)
+	}
+}
+
+// TestADirectoryOfAStandaloneFormatIsTakenOver: kafka-storage format
+// --standalone of 4.4.0 sets kraft.version 1; the directory was started and
+// stopped once by Kafka.
+func TestADirectoryOfAStandaloneFormatIsTakenOver(t *testing.T) {
+	disk := memfs.New()
+	copyTree(t, "testdata/standalone-4.4.0", disk, "/data")
+	q := open(t, disk, nil)
+	if q.kraft.version != 1 || len(q.kraft.voters) != 1 || q.Epoch() != 2 || q.Image().Broker(1) == nil {
+		t.Errorf("kraft state %+v, epoch %d", q.kraft, q.Epoch())
+	}
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// From the format alone, the first batch is Kafka's.
+	disk = memfs.New()
+	copyTree(t, "testdata/standalone-4.4.0", disk, "/data")
+	kafkas, err := vfs.ReadFile(disk, "/data/"+DirName+"/00000000000000000000.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"00000000000000000000.log", "00000000000000000034-0000000001.checkpoint", "leader-epoch-checkpoint", "quorum-state"} {
+		if err := disk.Remove("/data/" + DirName + "/" + name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := open(t, disk, nil).Close(); err != nil {
+		t.Fatal(err)
+	}
+	ours, err := vfs.ReadFile(disk, "/data/"+DirName+"/00000000000000000000.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kafkas = kafkas[:len(ours)]
+	clearTimes(ours)
+	clearTimes(kafkas)
+	if len(ours) != 174 || string(ours) != string(kafkas) {
+		t.Errorf("first batch is\n%x, want\n%x", ours, kafkas)
+	}
+}
+
+// copyTree copies a directory of this package to another disk.
+func copyTree(t testing.TB, from string, disk vfs.FS, to string) {
+	t.Helper()
+	for _, name := range fileNames(t, vfs.OS(), from) {
+		content, err := vfs.ReadFile(vfs.OS(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		target := to + strings.TrimPrefix(name, from)
+		if err := disk.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := checkpoint.WriteFile(disk, target, content); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -31,10 +31,11 @@ type loaded struct {
 	first    []metadata.Record // records of a bootstrap snapshot (end offset 0)
 }
 
-// kraftState is what the control records say of the quorum itself.
+// kraftState is what the control records say of the quorum itself (KIP-853).
 type kraftState struct {
 	version int16 // kraft.version
 	voters  []record.VoterInfo
+	told    bool // the log itself, or a snapshot of it, holds them
 }
 
 // replayer applies batches in the order of the log.
@@ -88,7 +89,7 @@ func (r *replayer) control(rec *record.Record) error {
 		if err != nil {
 			return err
 		}
-		r.kraft.voters = m.Voters
+		r.kraft.voters, r.kraft.told = m.Voters, true
 	}
 	return nil
 }

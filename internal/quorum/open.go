@@ -131,26 +131,51 @@ func (q *Quorum) startEpoch(epoch kafka.LeaderEpoch) error {
 	}
 	// Version 0 without directory ids whatever kraft.version says: that is how
 	// Kafka writes it, and the only form it reads (LeaderState, ControlRecordUtils).
-	change := record.LeaderChange{LeaderID: q.o.NodeID}
-	voter := record.Voter{ID: q.o.NodeID}
 	if q.kraft.version == 0 {
 		state.CurrentVoters = []kafka.BrokerID{q.o.NodeID}
 	}
-	change.Voters, change.Granting = []record.Voter{voter}, []record.Voter{voter}
 	if err := checkpoint.WriteQuorumState(q.o.FS, q.path(checkpoint.QuorumStateFile), state); err != nil {
 		return err
 	}
 	q.epoch = epoch
 	now := kafka.TimestampOf(q.o.Now())
-	options := record.NewBuildOptions()
-	options.BaseOffset, options.LeaderEpoch = q.head.End, epoch
-	batch := record.AppendControl(nil, options, record.LeaderChanged, now, change.Append(nil))
+	batch, err := q.firstBatch(now)
+	if err != nil {
+		return err
+	}
 	if err := q.appendDurably(batch); err != nil {
 		return err
 	}
 	q.head = metadata.NewDelta(q.head).Finish(q.log.EndOffset(), epoch, now)
 	q.committed.Store(q.head)
 	return nil
+}
+
+// firstBatch is the control batch that an epoch begins with: who leads, in
+// version 0 of the message whatever kraft.version is, and, when the log has
+// never said who votes, the voters that the format tool left
+// (LeaderState.appendStartOfEpochControlRecords).
+func (q *Quorum) firstBatch(now kafka.Timestamp) (record.Batch, error) {
+	self := []record.Voter{{ID: q.o.NodeID}}
+	change := record.LeaderChange{LeaderID: q.o.NodeID, Voters: self, Granting: self}
+	o := record.NewBuildOptions()
+	o.BaseOffset, o.LeaderEpoch, o.Control = q.head.End, q.epoch, true
+	var b record.Builder
+	b.Reset(o)
+	b.Append(now, record.ControlKey(record.LeaderChanged), change.Append(nil), nil)
+	if q.kraft.version > 0 && !q.kraft.told {
+		q.kraft.append(&b, now)
+		q.kraft.told = true
+	}
+	return b.Finish()
+}
+
+// append adds the records that make this state.
+func (k *kraftState) append(b *record.Builder, now kafka.Timestamp) {
+	version := record.KRaftVersionRecord{KRaftVersion: k.version}
+	voters := record.Voters{Voters: k.voters}
+	b.Append(now, record.ControlKey(record.KRaftVersion), version.Append(nil), nil)
+	b.Append(now, record.ControlKey(record.KRaftVoters), voters.Append(nil), nil)
 }
 
 // Close ends the log as a clean stop of 4.4.0 does: everything is synced, an

@@ -61,6 +61,7 @@ func (l *loaded) readSnapshot(fsys vfs.FS, path string) error {
 		return err
 	}
 	l.kraft, l.epoch = r.kraft, l.snapshot.epoch
+	l.kraft.told = l.kraft.told && l.snapshot.end > 0
 	l.image = r.delta.Finish(l.snapshot.end, l.snapshot.epoch, timestamp)
 	return nil
 }
@@ -173,10 +174,7 @@ func (c *snapshotContent) encode() ([]byte, error) {
 	header := record.SnapshotHeader{LastContainedLogTimestamp: c.lastContained}
 	b.Append(c.now, record.ControlKey(record.SnapshotStart), header.Append(nil), nil)
 	if c.kraft.version > 0 {
-		version := record.KRaftVersionRecord{KRaftVersion: c.kraft.version}
-		voters := record.Voters{Voters: c.kraft.voters}
-		b.Append(c.now, record.ControlKey(record.KRaftVersion), version.Append(nil), nil)
-		b.Append(c.now, record.ControlKey(record.KRaftVoters), voters.Append(nil), nil)
+		c.kraft.append(&b, c.now)
 	}
 	if err := end(); err != nil {
 		return nil, err
