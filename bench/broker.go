@@ -8,9 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/varvelog/varve/bench/floor"
 )
@@ -33,17 +37,41 @@ func start(binary, dir string, core, procs int) (*broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(binary, "serve", "--data-dir", dir, "--listen", fmt.Sprintf("127.0.0.1:%d", port))
+	args := []string{binary, "serve", "--data-dir", dir, "--listen", fmt.Sprintf("127.0.0.1:%d", port)}
+	if core >= 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, errors.Join(err, log.Close())
+		}
+		args = append([]string{self, "child:pinned", strconv.Itoa(core)}, args...)
+	}
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Env = os.Environ()
 	if procs > 0 {
 		cmd.Env = append(cmd.Env, fmt.Sprintf("GOMAXPROCS=%d", procs))
 	}
-	if err := floor.StartOn(core, cmd); err != nil {
+	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
 	return &broker{cmd, port, log}, nil
+}
+
+// pinned binds this process to a processor and becomes the program of args. The binding is done in the process
+// itself: a thread of the parent that was bound for it would end, and take the broker along (Pdeathsig).
+func pinned(core string, args []string) error {
+	n, err := strconv.Atoi(core)
+	if err != nil {
+		return err
+	}
+	runtime.LockOSThread()
+	var set unix.CPUSet
+	set.Set(n)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return err
+	}
+	return syscall.Exec(args[0], args, os.Environ())
 }
 
 // freePort is a port that nobody listens on. It is free again when the broker takes it.

@@ -34,12 +34,18 @@ type job struct {
 	PauseUS int
 }
 
-// childMain runs the load generator and says whether the arguments asked for it.
+// childMain runs one of the child programs and says whether the arguments asked for one.
 func childMain(args []string) bool {
-	if args[0] != "child:load-broker" {
+	var err error
+	switch args[0] {
+	case "child:load-broker":
+		err = load()
+	case "child:pinned":
+		err = pinned(args[1], args[2:])
+	default:
 		return false
 	}
-	if err := load(); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, args[0]+":", err)
 		os.Exit(1)
 	}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -37,6 +38,8 @@ func main() {
 	if len(os.Args) > 1 && (childMain(os.Args[1:]) || floor.ChildMain(os.Args[1:])) {
 		return
 	}
+	// The broker is killed when the thread that started it ends (Pdeathsig): the main thread lasts longest.
+	runtime.LockOSThread()
 	var o options
 	flag.StringVar(&o.varve, "varve", "../bin/varve", "the binary to measure")
 	flag.StringVar(&o.dir, "dir", "", "folder for the data files, on the file system to measure (default: a temporary one)")

@@ -68,15 +68,15 @@ func Spawn(core, procs int, args ...string) (*Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = StartOn(core, cmd)
+	err = startOn(core, cmd)
 	if err != nil {
 		return nil, err
 	}
 	return &Child{cmd, in, bufio.NewReader(out)}, nil
 }
 
-// StartOn starts cmd bound to a processor (-1: any).
-func StartOn(core int, cmd *exec.Cmd) error {
+// startOn starts cmd bound to a processor (-1: any).
+func startOn(core int, cmd *exec.Cmd) error {
 	if core < 0 {
 		return cmd.Start()
 	}

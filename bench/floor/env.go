@@ -64,10 +64,12 @@ func (e *Env) data() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	buf := make([]byte, 1<<20)
+	// In pieces of a batch, as a log is written: the page cache keeps what one write brought together, and
+	// sendfile pays for each piece. Written in pieces of 1 MiB the same file would cost 0.6 of it to send.
+	buf := make([]byte, 16<<10)
 	fill(buf, 1)
 	for n := 0; n < dataSize; n += len(buf) {
-		buf[0] = byte(n >> 20)
+		buf[0] = byte(n >> 14)
 		if _, err := f.Write(buf); err != nil {
 			f.Close()
 			return "", err

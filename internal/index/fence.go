@@ -95,9 +95,23 @@ func (x *mapped) entryAt(v *view, i int64, out *[timeEntrySize]byte) error {
 	return nil
 }
 
+// pair is an entry and, when it lies in the same page, the one after it.
+type pair struct {
+	entry, next [timeEntrySize]byte
+	hasNext     bool
+}
+
+// take copies entry i of a page, and the one after it, if the page has one.
+func (p *pair) take(page []byte, i, size int) {
+	copy(p.entry[:size], page[i*size:])
+	if p.hasNext = (i+2)*size <= len(page); p.hasNext {
+		copy(p.next[:size], page[(i+1)*size:])
+	}
+}
+
 // floor finds the last entry whose key is not above target, copies it into out
 // and returns its slot, or -1 when every key is above.
-func (x *mapped) floor(v *view, target int64, out *[timeEntrySize]byte) (int64, error) {
+func (x *mapped) floor(v *view, target int64, out *pair) (int64, error) {
 	n := v.count.Load()
 	if n == 0 {
 		return -1, nil
@@ -120,7 +134,7 @@ func (x *mapped) floor(v *view, target int64, out *[timeEntrySize]byte) (int64, 
 		i := -1
 		err := vfs.Guard(func() {
 			if i = x.search(b, target); i >= 0 {
-				copy(out[:x.entry], b[i*x.entry:])
+				out.take(b, i, x.entry)
 			}
 		})
 		if err == nil {
@@ -135,7 +149,7 @@ func (x *mapped) floor(v *view, target int64, out *[timeEntrySize]byte) (int64, 
 	}
 	i := x.search(b, target)
 	if i >= 0 {
-		copy(out[:x.entry], b[i*x.entry:])
+		out.take(b, i, x.entry)
 	}
 	return slot(first, i), nil
 }

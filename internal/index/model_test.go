@@ -61,16 +61,20 @@ func TestOffsetIndexAgreesWithASlice(t *testing.T) {
 			},
 			"look up": func(t *rapid.T) {
 				target := drawOffset(t, model)
-				want := Position{Offset: 100}
-				for _, p := range model {
-					if p.Offset <= target {
-						want = p
+				want, wantSpan := Position{Offset: 100}, int64(-1)
+				for i, p := range model {
+					if p.Offset > target {
+						break
+					}
+					want, wantSpan = p, -1
+					if i+1 < len(model) && (i+1)%512 != 0 {
+						wantSpan = model[i+1].Byte - p.Byte
 					}
 				}
-				got, err := x.Lookup(target)
+				got, span, err := x.LookupSpan(target)
 				check(t, err)
-				if got != want {
-					t.Fatalf("Lookup(%d) = %+v, want %+v", target, got, want)
+				if got != want || span != wantSpan {
+					t.Fatalf("LookupSpan(%d) = %+v, %d, want %+v, %d", target, got, span, want, wantSpan)
 				}
 			},
 			"upper bound": func(t *rapid.T) {

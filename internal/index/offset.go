@@ -99,20 +99,32 @@ func (x *OffsetIndex) loadLast() error {
 // after target it returns the start of the segment, so the caller can always
 // scan forward from the answer.
 func (x *OffsetIndex) Lookup(target kafka.Offset) (Position, error) {
+	at, _, err := x.LookupSpan(target)
+	return at, err
+}
+
+// LookupSpan is Lookup, and the bytes of the .log from the answer to the entry
+// after it: the batch that holds target starts within them, the end included. -1
+// when the index does not know: there is no later entry, or it is in another page.
+func (x *OffsetIndex) LookupSpan(target kafka.Offset) (at Position, span int64, err error) {
 	v, err := x.acquire()
 	if err != nil {
-		return Position{}, err
+		return Position{}, -1, err
 	}
 	defer v.release()
-	var b [timeEntrySize]byte
-	i, err := x.floor(v, int64(target-x.base), &b)
+	var p pair
+	i, err := x.floor(v, int64(target-x.base), &p)
 	if err != nil {
-		return Position{}, err
+		return Position{}, -1, err
 	}
 	if i < 0 {
-		return Position{Offset: x.base}, nil
+		return Position{Offset: x.base}, -1, nil
 	}
-	return x.position(&b), nil
+	at, span = x.position(&p.entry), -1
+	if p.hasNext {
+		span = x.position(&p.next).Byte - at.Byte
+	}
+	return at, span, nil
 }
 
 func (x *OffsetIndex) position(b *[timeEntrySize]byte) Position {

@@ -136,15 +136,15 @@ func (x *TimeIndex) Lookup(ts kafka.Timestamp) (TimePosition, error) {
 		return TimePosition{}, err
 	}
 	defer v.release()
-	var b [timeEntrySize]byte
-	i, err := x.floor(v, int64(ts), &b)
+	var p pair
+	i, err := x.floor(v, int64(ts), &p)
 	if err != nil {
 		return TimePosition{}, err
 	}
 	if i < 0 {
 		return TimePosition{kafka.NoTimestamp, x.base}, nil
 	}
-	return x.position(&b), nil
+	return x.position(&p.entry), nil
 }
 
 // Entry returns entry i, which must be within [0, Len).

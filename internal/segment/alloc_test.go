@@ -10,7 +10,10 @@ import (
 	"testing"
 
 	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/record"
 	"github.com/varvelog/varve/internal/vfs"
+	"github.com/varvelog/varve/internal/vfs/faultfs"
+	"github.com/varvelog/varve/internal/vfs/memfs"
 )
 
 func TestAppendsAndReadsDoNotAllocate(t *testing.T) {
@@ -103,5 +106,24 @@ func TestTailReadsTouchNoFile(t *testing.T) {
 	reads0 := read(next - 700)
 	if reads0 != 2 {
 		t.Errorf("Read of a sealed segment made %d file reads, want 2", reads0)
+	}
+}
+
+// TestLookupsOfLargeBatchesReadHeadersAlone: what lies between the headers of
+// batches above the index interval is not read to find one of them.
+func TestLookupsOfLargeBatchesReadHeadersAlone(t *testing.T) {
+	var read int64
+	s := create(t, faultfs.Wrap(memfs.New(), func(op faultfs.Op) faultfs.Fault {
+		if op.Kind == faultfs.Read {
+			read += op.Length
+		}
+		return faultfs.Fault{}
+	}), options())
+	closed(t, s)
+	for i := range kafka.Offset(20) {
+		check(t, s.Append(base+i, newBatch(t, base+i, 16<<10, 1).bytes))
+	}
+	if _, ok, err := s.Locate(base + 10); !ok || err != nil || read != 2*record.HeaderSize {
+		t.Errorf("Locate = %v, %v, after reading %d bytes, want two headers", ok, err, read)
 	}
 }

@@ -45,12 +45,17 @@ func explain(f vfs.File, err error) error {
 // cannot be read, or when its entry does not fit the batch that it points at: a
 // damaged index costs time and nothing else.
 func (s *Segment) walk(f vfs.File, end int64, near kafka.Offset, visit func(sc *record.Scanner) bool) error {
-	entry, err := s.offsets.Lookup(near)
+	entry, span, err := s.offsets.LookupSpan(near)
 	if err != nil || entry.Byte < 0 || entry.Byte >= end {
 		entry.Byte = 0
 	}
 	sc := search(f, entry.Byte, end)
 	defer giveBack(sc)
+	if span > headerChunk {
+		// Batches larger than the index interval: their headers lie far apart,
+		// and reading what is between them would be for nothing.
+		sc.Reset(f, entry.Byte, end)
+	}
 	if entry.Byte > 0 && !(sc.Next() && sc.Header().BaseOffset >= s.base && sc.Header().LastOffset <= entry.Offset) {
 		sc.Reset(f, 0, end)
 		sc.ReadAhead()
