@@ -180,11 +180,11 @@ func TestHotPathsMakeFewSystemCalls(t *testing.T) {
 			r1, w1 := ioCalls(t)
 			reads, writes := r1-r0-c.reads, w1-w0-c.writes
 			t.Logf("%.2f reads, %.2f writes a round", float64(reads)/rounds, float64(writes)/rounds)
-			// 5 % for what runs besides: timers, the metadata log, reading the counters.
-			if limit := f.reads*rounds*105/100 + 20; reads > limit {
+			// Room for what runs besides (timers, the metadata log), less than one call a round.
+			if limit := f.reads*rounds*110/100 + 50; reads > limit {
 				t.Errorf("%d reads in %d rounds, want at most %d", reads, rounds, limit)
 			}
-			if limit := f.writes*rounds*105/100 + 20; writes > limit {
+			if limit := f.writes*rounds*110/100 + 50; writes > limit {
 				t.Errorf("%d writes in %d rounds, want at most %d", writes, rounds, limit)
 			}
 		})
