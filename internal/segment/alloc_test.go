@@ -121,7 +121,7 @@ func TestLookupsOfLargeBatchesReadHeadersAlone(t *testing.T) {
 	}), options())
 	closed(t, s)
 	for i := range kafka.Offset(20) {
-		check(t, s.Append(base+i, newBatch(t, base+i, 16<<10, 1).bytes))
+		check(t, s.Append(base+2*i+1, newBatch(t, base+2*i, 8<<10, 1, 2).bytes))
 	}
 	if _, ok, err := s.Locate(base + 10); !ok || err != nil || read != 2*record.HeaderSize {
 		t.Errorf("Locate = %v, %v, after reading %d bytes, want two headers", ok, err, read)
