@@ -261,9 +261,11 @@ func (ld *loader) discard(gone []*segment.Segment) error {
 	l := ld.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	err := l.discardLocked(l.producers, gone)
-	ld.after = append(ld.after, l.after...)
-	l.after = nil
+	var err error
+	for _, s := range gone {
+		err = errors.Join(err, l.discardLocked(l.producers, s))
+	}
+	ld.after = append(ld.after, func() { l.unlinkLater(gone) })
 	return err
 }
 

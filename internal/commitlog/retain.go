@@ -109,7 +109,7 @@ func (l *Log) deleteOld(choose func([]aged) int, ages bool) (int, error) {
 	if err := l.writableLocked(); err != nil {
 		return 0, err
 	}
-	return len(gone), l.removeLocked(gone)
+	return l.removeLocked(gone)
 }
 
 // chooseLocked finds the segments to remove and raises the log start above
@@ -157,43 +157,43 @@ func (l *Log) aged(list *segmentList, ages bool) ([]aged, error) {
 	return segs, nil
 }
 
-// removeLocked takes segments out of the list and gives their files, and the
-// producer snapshots at their bases, the suffix `.deleted`. They are unlinked
-// after file.delete.delay.ms, when the last reader is gone.
-func (l *Log) removeLocked(gone []*segment.Segment) error {
-	l.segments.Store(l.segments.Load().without(gone))
-	return l.discardLocked(l.producers, gone)
+// removeLocked takes segments, the oldest ones, out of the log. Their files, and
+// the producer snapshots at their bases, get the suffix `.deleted` first: those
+// that cannot be renamed, because the disk has no room for a longer name, stay.
+// They are unlinked after file.delete.delay.ms, when the last reader is gone.
+func (l *Log) removeLocked(gone []*segment.Segment) (removed int, err error) {
+	for removed < len(gone) {
+		if err = l.discardLocked(l.producers, gone[removed]); err != nil {
+			break
+		}
+		removed++
+	}
+	l.segments.Store(l.segments.Load().without(gone[:removed]))
+	l.after = append(l.after, func() { l.unlinkLater(gone[:removed]) })
+	return removed, l.writeErrorLocked("delete segment", err)
 }
 
-// discardLocked renames and unlinks segments that are in no list any more.
-func (l *Log) discardLocked(st *producer.State, gone []*segment.Segment) error {
-	var snapshots []string
-	for _, s := range gone {
-		if err := s.ChangeSuffix(segment.DeletedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return l.writeErrorLocked("delete segment", err)
-		}
-		name := producer.SnapshotName(s.BaseOffset())
-		if !st.DetachSnapshot(s.BaseOffset()) {
-			continue
-		}
-		deleted := name + segment.DeletedSuffix
-		err := l.fs.Rename(l.path(name), l.path(deleted))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return l.writeErrorLocked("delete producer snapshot", err)
-		}
-		snapshots = append(snapshots, deleted)
+// discardLocked renames the files of a segment, to be unlinked by unlinkLater.
+// After an error they have their names still.
+func (l *Log) discardLocked(st *producer.State, s *segment.Segment) error {
+	if err := s.ChangeSuffix(segment.DeletedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(err, s.ChangeSuffix(""))
 	}
-	if len(gone) > 0 {
-		l.after = append(l.after, func() { l.unlinkLater(gone, snapshots) })
+	name := producer.SnapshotName(s.BaseOffset())
+	if st.DetachSnapshot(s.BaseOffset()) {
+		err := l.fs.Rename(l.path(name), l.path(name+segment.DeletedSuffix))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	return nil
 }
 
 // unlinkLater makes the renames durable and unlinks after the delay.
-func (l *Log) unlinkLater(gone []*segment.Segment, snapshots []string) {
+func (l *Log) unlinkLater(gone []*segment.Segment) {
+	if len(gone) == 0 {
+		return
+	}
 	if err := l.fs.SyncDir(l.Dir()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		_ = l.fail("delete segment", err) // kept as the log's failure
 		return
@@ -203,8 +203,7 @@ func (l *Log) unlinkLater(gone []*segment.Segment, snapshots []string) {
 			if err := s.Delete(); err != nil {
 				l.logger.Warn("deleted segment", "partition", l.partition, "base", s.BaseOffset(), "error", err)
 			}
-		}
-		for _, name := range snapshots {
+			name := producer.SnapshotName(s.BaseOffset()) + segment.DeletedSuffix
 			if err := l.fs.Remove(l.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				l.logger.Warn("deleted producer snapshot", "partition", l.partition, "file", name, "error", err)
 			}

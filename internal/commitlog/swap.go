@@ -191,7 +191,7 @@ func (l *Log) ReplaceSegments(cleaned, old []*segment.Segment) error {
 			return l.fail("replace segments", err)
 		}
 	}
-	l.after = append(l.after, func() { l.unlinkLater(old, nil) })
+	l.after = append(l.after, func() { l.unlinkLater(old) })
 	if err := l.finishSwap(cleaned); err != nil {
 		return l.fail("replace segments", err)
 	}

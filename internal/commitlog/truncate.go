@@ -84,9 +84,11 @@ func (l *Log) truncateLocked(list *segmentList, offset kafka.Offset) error {
 // dropLocked removes segments from the last to the first, each durably before
 // the next, so that a crash leaves a log that ends earlier, and no hole in it.
 func (l *Log) dropLocked(gone []*segment.Segment) error {
+	l.after = append(l.after, func() { l.unlinkLater(gone) })
 	for i := len(gone) - 1; i >= 0; i-- {
-		if err := l.discardLocked(l.producers, gone[i:i+1]); err != nil {
-			return err
+		// Half a truncation cannot go on: a full disk ends it as any error does.
+		if err := l.discardLocked(l.producers, gone[i]); err != nil {
+			return l.fail("truncate", err)
 		}
 		if err := l.fs.SyncDir(l.Dir()); err != nil {
 			return l.fail("truncate", err)

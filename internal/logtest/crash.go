@@ -23,11 +23,14 @@ type CrashRun struct {
 	log     *commitlog.Log
 	limit   int // operations that run; negative: all
 	torn    bool
+	once    error // not nil: the operation at the limit fails with it, and the disk goes on
 	ops     int
 	stopped bool
-	now     int64
-	cfg     commitlog.Config
-	scratch *commitlog.Scratch
+	// syncFailed: what was not durable may be gone from memory too.
+	syncFailed bool
+	now        int64
+	cfg        commitlog.Config
+	scratch    *commitlog.Scratch
 
 	// What the checkpoints hold: they are replaced atomically by their owner.
 	recovery, start, hw kafka.Offset
@@ -37,16 +40,32 @@ type CrashRun struct {
 	// durable is up to where records must be found.
 	durable kafka.Offset
 	epoch   kafka.LeaderEpoch
-	aborted map[kafka.Offset]bool // first offsets of aborted transactions whose marker is durable
+	txns    map[kafka.ProducerID]kafka.Offset // open transactions and where they begin
+	aborted map[kafka.Offset]bool             // first offsets of aborted transactions
 	err     error
+}
+
+// NewFaultRun opens a log on a disk of which one operation, the one after limit
+// others, fails with err; everything else works.
+func NewFaultRun(cfg commitlog.Config, limit int, err error, torn bool) *CrashRun {
+	r := newRun(cfg, limit, torn)
+	r.once = err
+	r.open(false)
+	return r
 }
 
 // NewCrashRun opens a log on an empty disk that will stop after limit
 // operations. With torn the operation at the limit is a write of which half is done.
 func NewCrashRun(cfg commitlog.Config, limit int, torn bool) *CrashRun {
+	r := newRun(cfg, limit, torn)
+	r.open(false)
+	return r
+}
+
+func newRun(cfg commitlog.Config, limit int, torn bool) *CrashRun {
 	r := &CrashRun{
 		disk: memfs.New(), limit: limit, torn: torn, now: 1_750_000_000_000, cfg: cfg,
-		scratch: commitlog.NewScratch(1), aborted: map[kafka.Offset]bool{},
+		scratch: commitlog.NewScratch(1), aborted: map[kafka.Offset]bool{}, txns: map[kafka.ProducerID]kafka.Offset{},
 	}
 	if err := r.disk.MkdirAll(dir, 0o755); err != nil {
 		r.err = err
@@ -56,7 +75,6 @@ func NewCrashRun(cfg commitlog.Config, limit int, torn bool) *CrashRun {
 			r.err = err
 		}
 	}
-	r.open(false)
 	return r
 }
 
@@ -67,6 +85,21 @@ func (r *CrashRun) inject(op faultfs.Op) faultfs.Fault {
 	r.ops++
 	if r.limit < 0 || r.ops <= r.limit {
 		return faultfs.Fault{}
+	}
+	if r.once != nil {
+		if r.ops > r.limit+1 {
+			return faultfs.Fault{}
+		}
+		r.stopped = true
+		switch op.Kind {
+		case faultfs.Sync, faultfs.SyncDir, faultfs.Flush:
+			r.syncFailed = true
+		}
+		f := faultfs.Fault{Err: r.once}
+		if r.torn && op.Kind == faultfs.Write {
+			f.Done = op.Length / 2
+		}
+		return f
 	}
 	f := faultfs.Fault{Err: errStopped}
 	if !r.stopped && r.torn && op.Kind == faultfs.Write {
@@ -82,14 +115,14 @@ func (r *CrashRun) open(clean bool) {
 		Config: r.cfg, CleanShutdown: clean, RecoveryPoint: r.recovery, LogStartOffset: r.start, HighWatermark: r.hw,
 		Now: func() time.Time { return time.UnixMilli(r.now) }, Scratch: r.scratch,
 		PersistLogStart: func(o kafka.Offset) error {
-			if r.stopped {
+			if r.stopped && r.once == nil {
 				return errStopped
 			}
 			r.start = o
 			return nil
 		},
 		PersistRecoveryPoint: func(o kafka.Offset) error {
-			if r.stopped {
+			if r.stopped && r.once == nil {
 				return errStopped
 			}
 			r.recovery = o
@@ -98,6 +131,9 @@ func (r *CrashRun) open(clean bool) {
 	})
 	r.check(err)
 	r.log = log
+	if err != nil {
+		r.log = nil
+	}
 }
 
 // check notes an error that the stop does not explain.
@@ -108,7 +144,15 @@ func (r *CrashRun) check(err error) (ok bool) {
 	return err == nil && r.err == nil
 }
 
-func (r *CrashRun) done() bool { return r.stopped || r.err != nil || r.log == nil }
+func (r *CrashRun) done() bool {
+	if r.err != nil || r.log == nil {
+		return true
+	}
+	if r.once != nil {
+		return r.log.Failure() != nil
+	}
+	return r.stopped
+}
 
 // Append writes one batch of n records, of producer pid unless that is negative.
 func (r *CrashRun) Append(n int, pid kafka.ProducerID, seq kafka.Sequence, txn bool) kafka.Offset {
@@ -129,17 +173,26 @@ func (r *CrashRun) Append(n int, pid kafka.ProducerID, seq kafka.Sequence, txn b
 	if !r.check(err) {
 		return -1
 	}
-	return r.append(clone(buf), commitlog.AppendOptions{})
+	at := r.append(clone(buf), commitlog.AppendOptions{})
+	if _, open := r.txns[pid]; txn && at >= 0 && !open {
+		r.txns[pid] = at
+	}
+	return at
 }
 
-// End writes the marker that ends a transaction which began at first.
-func (r *CrashRun) End(pid kafka.ProducerID, first kafka.Offset, commit bool) {
-	if r.done() {
+// End writes the marker that ends the transaction of a producer.
+func (r *CrashRun) End(pid kafka.ProducerID, commit bool) {
+	first, open := r.txns[pid]
+	if r.done() || !open {
 		return
 	}
 	m := record.EndTxnMarker{ProducerID: pid, Timestamp: kafka.Timestamp(r.now), Commit: commit}
 	at := r.append(record.AppendEndTxnMarker(nil, &m), commitlog.AppendOptions{Origin: commitlog.Coordinator, TxnVersion: 1})
-	if at >= 0 && !commit {
+	if at < 0 {
+		return
+	}
+	delete(r.txns, pid)
+	if !commit {
 		r.aborted[first] = true
 	}
 }
@@ -154,7 +207,7 @@ func (r *CrashRun) append(buf []byte, o commitlog.AppendOptions) kafka.Offset {
 	if err != nil && r.stopped && h.BaseOffset != end {
 		return -1 // it failed before it had an offset
 	}
-	r.written = append(r.written, entry{bytes: buf, base: h.BaseOffset, last: h.LastOffset})
+	r.written = append(r.written, entry{bytes: buf, base: h.BaseOffset, last: h.LastOffset, maybe: err != nil})
 	if !r.check(err) {
 		return -1
 	}
@@ -168,7 +221,7 @@ func (r *CrashRun) Flush() {
 		return
 	}
 	end := r.log.EndOffset()
-	if r.check(r.log.Flush(end)) && !r.stopped {
+	if r.check(r.log.Flush(end)) && !r.done() {
 		r.durable = end
 		r.recovery, r.hw = r.log.RecoveryPoint(), r.log.HighWatermark()
 	}
@@ -212,6 +265,11 @@ func (r *CrashRun) Truncate(offset kafka.Offset) {
 		}
 	}
 	r.durable = min(r.durable, whole)
+	for i := range r.written {
+		if r.written[i].last >= offset {
+			r.written[i].maybe = true
+		}
+	}
 	_, err := r.log.TruncateTo(offset)
 	if r.check(err) {
 		for i := range r.written {
@@ -228,7 +286,8 @@ func (r *CrashRun) Restart() {
 	if r.done() {
 		return
 	}
-	if !r.check(r.log.Close()) || r.stopped {
+	if !r.check(r.log.Close()) || r.stopped && r.once == nil {
+		r.log = nil
 		return
 	}
 	r.recovery = r.log.RecoveryPoint()
@@ -242,6 +301,18 @@ func (r *CrashRun) Ops() int { return r.ops }
 
 // Err is an error that the stop does not explain.
 func (r *CrashRun) Err() error { return r.err }
+
+// VerifyProcess ends the process without a power cut and wants everything that
+// was acknowledged, whatever failed on the way; after a failed sync, what was
+// durable before it.
+func (r *CrashRun) VerifyProcess() error {
+	for i := range r.written {
+		if e := &r.written[i]; !e.maybe && !r.syncFailed {
+			r.durable = max(r.durable, e.last+1)
+		}
+	}
+	return r.Verify(memfs.KeepAll(), -1)
+}
 
 // Verify opens what a crash leaves of the disk and wants a prefix of the log
 // that holds everything durable. again stops that recovery too, after so many
@@ -308,6 +379,9 @@ func (r *CrashRun) compare(l *commitlog.Log) error {
 		}
 		if len(got) == 0 {
 			break
+		}
+		for i < len(r.written) && r.written[i].maybe && !bytes.Equal(got, r.written[i].bytes) {
+			i++ // an append that failed, and is not there
 		}
 		if i == len(r.written) {
 			return fmt.Errorf("read %d: a batch that was not written, or was cut", next)

@@ -1,6 +1,7 @@
 package logtest
 
 import (
+	"syscall"
 	"testing"
 
 	"github.com/varvelog/varve/internal/commitlog"
@@ -31,19 +32,19 @@ var workloads = []struct {
 	{"producers and transactions over rolls", func(r *CrashRun) {
 		r.Epoch(0)
 		r.Append(2, 1, 0, false)
-		first := r.Append(2, 2, 0, true)
+		r.Append(2, 2, 0, true)
 		r.Flush()
 		r.Roll()
 		r.Append(3, 2, 2, true)
-		r.End(2, first, false)
+		r.End(2, false)
 		r.Flush()
-		first = r.Append(1, 3, 0, true)
+		r.Append(1, 3, 0, true)
 		r.Append(1, 1, 2, false)
 		r.Roll()
-		r.End(3, first, true)
+		r.End(3, true)
 		r.Flush()
-		first = r.Append(4, 2, 5, true)
-		r.End(2, first, false)
+		r.Append(4, 2, 5, true)
+		r.End(2, false)
 		r.Append(1, 1, 3, false)
 	}},
 	{"deletion", func(r *CrashRun) {
@@ -141,6 +142,40 @@ func TestStoppedAfterEachOperation(t *testing.T) {
 				}
 			}
 			t.Logf("%d operations, %d crashes", whole.Ops(), crashes)
+		})
+	}
+}
+
+// TestEachOperationFailsOnce lets every file operation of each workload fail in
+// turn, with a full disk or a broken one, and wants every acknowledged record.
+func TestEachOperationFailsOnce(t *testing.T) {
+	cfg := commitlog.DefaultConfig()
+	cfg.IndexInterval = 100
+	cfg.SegmentIndexBytes = 4096
+	cfg.RetentionMs = -1
+	for _, w := range workloads {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			whole := NewFaultRun(cfg, -1, syscall.ENOSPC, false)
+			w.run(whole)
+			if whole.Err() != nil {
+				t.Fatal(whole.Err())
+			}
+			for limit := range whole.Ops() {
+				for _, fault := range []error{syscall.ENOSPC, syscall.EIO} {
+					for _, torn := range []bool{false, true} {
+						r := NewFaultRun(cfg, limit, fault, torn)
+						w.run(r)
+						err := r.Err()
+						if err == nil {
+							err = r.VerifyProcess()
+						}
+						if err != nil {
+							t.Errorf("operation %d of %d failed with %v (torn write: %v): %v", limit+1, whole.Ops(), fault, torn, err)
+						}
+					}
+				}
+			}
 		})
 	}
 }

@@ -28,6 +28,7 @@ type entry struct {
 	txn     bool
 	first   kafka.Offset // of its transaction
 	aborted bool         // its transaction was aborted
+	maybe   bool         // its append failed: it may be there or not
 }
 
 type mrecord struct {
