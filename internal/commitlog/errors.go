@@ -43,6 +43,8 @@ var (
 	ErrFull = errors.New("disk full")
 	// ErrStorage: an input or output error took the log offline (KAFKA_STORAGE_ERROR).
 	ErrStorage = errors.New("log is offline")
+	// ErrSegmentsChanged: the segments that were rewritten are not those of the log any more.
+	ErrSegmentsChanged = errors.New("segments have changed")
 	// ErrClosed: the log was closed or deleted.
 	ErrClosed = errors.New("log is closed")
 )

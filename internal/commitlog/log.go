@@ -49,6 +49,9 @@ type Log struct {
 	topicID     atomic.Pointer[kafka.TopicID]
 	config      atomic.Pointer[Config]
 	truncations atomic.Uint64 // counts them; a flush that ran beside one proves nothing
+	// replacements counts those of rewritten segments: a byte position in the
+	// file before means nothing in the file after.
+	replacements atomic.Uint64
 
 	// Published. Invariant: start <= highWatermark <= end.
 	segments      atomic.Pointer[segmentList]

@@ -80,6 +80,11 @@ func (l *Log) writeErrorLocked(what string, err error) error {
 	return l.fail(what, err)
 }
 
+// WriteError is for whoever writes files of the log without its lock, the
+// cleaner: it classifies the error as one of an append (ErrFull for a full disk)
+// and takes the log offline when the disk cannot be trusted any more.
+func (l *Log) WriteError(what string, err error) error { return l.writeErrorLocked(what, err) }
+
 // noteSync is for work behind the client's back: what fails takes the log
 // offline unless the disk is merely full.
 func (l *Log) noteSync(what string, err error) {

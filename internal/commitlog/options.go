@@ -50,6 +50,10 @@ type Options struct {
 	// PersistRecoveryPoint makes a lowered recovery point durable before a
 	// truncation (order O10); nil: not done.
 	PersistRecoveryPoint func(kafka.Offset) error
+	// OnTruncate is told before the log is cut to an offset: what is known of
+	// records from there on, such as how far they were compacted, is void. It must
+	// not call the log. May be nil.
+	OnTruncate func(kafka.Offset)
 	// OnFailure is told once about the error that took the log offline; its
 	// owner takes the whole directory offline. Called without locks.
 	OnFailure func(error)

@@ -46,7 +46,13 @@ type Hint struct {
 	Offset  kafka.Offset // first offset at Byte
 	Byte    int64
 	Valid   bool
+
+	rewrites uint64 // Log.rewrites when it was given
 }
+
+// rewrites changes whenever a byte that was in a segment's file may no longer be
+// where it was.
+func (l *Log) rewrites() uint64 { return l.truncations.Load() + l.replacements.Load() }
 
 // ReadInfo is the answer to a read. The caller sends Region and calls its
 // Release, when not nil, exactly once.
@@ -73,7 +79,7 @@ type ReadInfo struct {
 func (l *Log) Read(start kafka.Offset, o ReadOptions) (ReadInfo, error) {
 	for {
 		info, err := l.read(start, &o)
-		if !errors.Is(err, segment.ErrClosed) {
+		if !errors.Is(err, segment.ErrClosed) && !errors.Is(err, index.ErrClosed) {
 			return info, err
 		}
 		// A segment left the list while it was looked at.
@@ -92,6 +98,7 @@ func (l *Log) read(start kafka.Offset, o *ReadOptions) (ReadInfo, error) {
 	info.StartOffset = l.start.get()
 	info.HighWatermark = l.highWatermark.get()
 	info.LastStable = l.lastStable(info.HighWatermark)
+	rewrites := l.rewrites()
 	endOffset, endBase, endPos := l.end.load()
 	info.EndOffset = endOffset
 	if o.Aborted {
@@ -112,7 +119,7 @@ func (l *Log) read(start kafka.Offset, o *ReadOptions) (ReadInfo, error) {
 	}
 	if start >= bound {
 		if start == endOffset {
-			info.Next = Hint{Segment: endBase, Offset: endOffset, Byte: endPos, Valid: true}
+			info.Next = Hint{Segment: endBase, Offset: endOffset, Byte: endPos, Valid: true, rewrites: rewrites}
 		}
 		return info, nil
 	}
@@ -128,7 +135,8 @@ func (l *Log) read(start kafka.Offset, o *ReadOptions) (ReadInfo, error) {
 			return info, l.readError(err)
 		}
 		ro := segment.ReadOptions{MaxBytes: o.MaxBytes, Limit: limit, MinOneBatch: o.MinOneBatch}
-		if o.Hint.Valid && o.Hint.Offset == start && o.Hint.Segment == list.bases[i] {
+		// After the list was loaded: a segment in it that was rewritten has been counted.
+		if o.Hint.Valid && o.Hint.Offset == start && o.Hint.Segment == list.bases[i] && o.Hint.rewrites == l.rewrites() {
 			ro.Hint, ro.Known = o.Hint.Byte, true
 		}
 		found, ok, err := s.Read(start, ro)
@@ -140,7 +148,7 @@ func (l *Log) read(start kafka.Offset, o *ReadOptions) (ReadInfo, error) {
 		}
 		info.Region, info.FirstBatchIncomplete = found.Region, found.FirstBatchIncomplete
 		if list.bases[i] == endBase && found.Region.Offset+found.Region.Length == endPos {
-			info.Next = Hint{Segment: endBase, Offset: endOffset, Byte: endPos, Valid: true}
+			info.Next = Hint{Segment: endBase, Offset: endOffset, Byte: endPos, Valid: true, rewrites: rewrites}
 		}
 		if o.Aborted {
 			info.Aborted, err = l.collectAborted(list, i, start, &found, info.Aborted)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/producer"
+	"github.com/varvelog/varve/internal/record"
 	"github.com/varvelog/varve/internal/segment"
 )
 
@@ -79,6 +80,9 @@ func (l *Log) DeleteOldSegments() (int, error) {
 		}
 	}
 	if c.RetentionMs >= 0 {
+		if err := l.confirmAges(c.RetentionMs); err != nil {
+			return n, err
+		}
 		m, err := l.deleteOld(func(segs []aged) int {
 			return deletable(segs, l.highWatermark.get(), olderThan(l.now(), c.RetentionMs))
 		}, true)
@@ -86,6 +90,31 @@ func (l *Log) DeleteOldSegments() (int, error) {
 		return n, err
 	}
 	return n, nil
+}
+
+// confirmAges holds the ages of the segments that look expired against the log,
+// without the lock: no time index is believed when it comes to deletion.
+func (l *Log) confirmAges(limit int64) error {
+	now := l.now()
+	list := l.segments.Load()
+	for _, s := range list.segs[:len(list.segs)-1] {
+		largest, err := s.LargestTimestamp()
+		if err == nil && int64(now)-int64(largest) > limit {
+			_, err = s.ConfirmMaxTimestamp()
+		}
+		switch {
+		case errors.Is(err, segment.ErrClosed):
+			continue
+		case errors.Is(err, record.ErrCorrupt):
+			return nil // what cannot be read is not deleted by age
+		case err != nil:
+			return l.readError(err)
+		}
+		if largest, err = s.LargestTimestamp(); err != nil || int64(now)-int64(largest) <= limit {
+			return l.readError(err)
+		}
+	}
+	return nil
 }
 
 // deleteOld removes the segments that choose counts, in three steps: the log

@@ -1,6 +1,7 @@
 package commitlog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,8 +9,10 @@ import (
 	"slices"
 
 	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/producer"
 	"github.com/varvelog/varve/internal/record"
 	"github.com/varvelog/varve/internal/segment"
+	"github.com/varvelog/varve/internal/vfs"
 )
 
 // removeTemporary unlinks what a crash left of deletions and of rewrites that
@@ -171,31 +174,93 @@ func (l *Log) NewCleanedSegment(base kafka.Offset) (*segment.Segment, error) {
 	return segment.Open(l.fs, l.Dir(), base, o)
 }
 
+// Generation changes whenever records that were in the log are cut off. A
+// rewrite that began in one generation must not be put into another.
+func (l *Log) Generation() uint64 { return l.truncations.Load() }
+
 // ReplaceSegments puts rewritten segments, sealed and flushed `.cleaned` ones,
 // in the place of old ones (order O11). Readers of the old ones are not
-// disturbed. A crash at any point leaves either the old ones or the new ones.
-func (l *Log) ReplaceSegments(cleaned, old []*segment.Segment) error {
+// disturbed. ErrSegmentsChanged, and nothing was done, when an old one has left
+// the log, has become the active one, or the log was cut since generation.
+//
+// A crash at any point leaves the new segments, or the old ones, or the new ones
+// and, above their last offset, the newer part of the old ones: old segments
+// that the new ones do not reach leave from the lowest up, each durably, so that
+// a tombstone is never gone before what it deletes.
+func (l *Log) ReplaceSegments(generation uint64, cleaned, old []*segment.Segment) error {
+	ends := make([]kafka.Offset, len(cleaned))
+	for i, s := range cleaned {
+		var err error
+		if ends[i], err = s.ReadNextOffset(); err != nil {
+			return l.readError(err)
+		}
+	}
 	l.mu.Lock()
 	defer l.unlock()
 	if err := l.writableLocked(); err != nil {
 		return err
 	}
-	if err := l.swapIn(cleaned); err != nil {
-		return l.fail("replace segments", err)
-	}
-	segs := append(l.segments.Load().without(old).segs, cleaned...)
-	slices.SortFunc(segs, func(a, b *segment.Segment) int { return int(min(max(a.BaseOffset()-b.BaseOffset(), -1), 1)) })
-	l.segments.Store(newSegmentList(segs))
+	list := l.segments.Load()
 	for _, s := range old {
-		if err := s.ChangeSuffix(segment.DeletedSuffix); err != nil {
-			return l.fail("replace segments", err)
+		if s == list.active() || !slices.Contains(list.segs, s) {
+			return ErrSegmentsChanged
 		}
 	}
-	l.after = append(l.after, func() { l.unlinkLater(old) })
+	if l.truncations.Load() != generation {
+		return ErrSegmentsChanged
+	}
+	if err := l.swapIn(cleaned); err != nil {
+		if vfs.IsFull(err) {
+			if undo := l.swapOut(cleaned); undo == nil {
+				return l.writeErrorLocked("replace segments", err)
+			}
+		}
+		return l.fail("replace segments", err)
+	}
+	l.replacements.Add(1) // before the list: a hint into an old file is not used in a new one
+	segs := append(list.without(old).segs, cleaned...)
+	slices.SortFunc(segs, func(a, b *segment.Segment) int { return cmp.Compare(a.BaseOffset(), b.BaseOffset()) })
+	l.segments.Store(newSegmentList(segs))
+	if err := l.retireLocked(old, newSegmentList(cleaned), ends); err != nil {
+		return l.fail("replace segments", err)
+	}
 	if err := l.finishSwap(cleaned); err != nil {
 		return l.fail("replace segments", err)
 	}
 	return nil
+}
+
+// retireLocked gives replaced segments, and the producer snapshots of bases that
+// no longer begin a segment, the suffix `.deleted`. ends are the next offsets of
+// the new segments.
+func (l *Log) retireLocked(old []*segment.Segment, cleaned *segmentList, ends []kafka.Offset) error {
+	var snapshots []string
+	for _, s := range old {
+		base := s.BaseOffset()
+		if err := s.ChangeSuffix(segment.DeletedSuffix); err != nil {
+			return err
+		}
+		// At load a swap removes what is numbered within it; the others go here.
+		i := cleaned.floor(base)
+		named := i >= 0 && cleaned.bases[i] == base
+		if !named && (i < 0 || base >= ends[i]) {
+			if err := l.fs.SyncDir(l.Dir()); err != nil {
+				return err
+			}
+		}
+		name := producer.SnapshotName(base)
+		if named || !l.producers.DetachSnapshot(base) {
+			continue
+		}
+		deleted := name + segment.DeletedSuffix
+		if err := l.fs.Rename(l.path(name), l.path(deleted)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		snapshots = append(snapshots, deleted)
+	}
+	l.after = append(l.after, func() { l.unlinkLater(old, snapshots) })
+	// The new segments must not get their names before the old ones lose theirs.
+	return l.fs.SyncDir(l.Dir())
 }
 
 // swapIn declares the replacement complete: from here on a crash ends with the
@@ -207,6 +272,16 @@ func (l *Log) swapIn(cleaned []*segment.Segment) error {
 		}
 	}
 	return l.fs.SyncDir(l.Dir())
+}
+
+// swapOut takes back what swapIn began, on a disk that has no room for names.
+func (l *Log) swapOut(cleaned []*segment.Segment) error {
+	for _, s := range cleaned {
+		if err := s.ChangeSuffix(segment.CleanedSuffix); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (l *Log) finishSwap(cleaned []*segment.Segment) error {

@@ -43,6 +43,9 @@ func (l *Log) TruncateTo(offset kafka.Offset) (cut bool, err error) {
 // is about to be cut (order O10).
 func (l *Log) lowerRecoveryPoint(offset kafka.Offset) error {
 	l.truncations.Add(1)
+	if l.opts.OnTruncate != nil {
+		l.opts.OnTruncate(offset)
+	}
 	if l.recoveryPoint.get() <= offset {
 		return nil
 	}

@@ -32,6 +32,11 @@ func Run(seed uint64, n int) (err error) {
 	if err := r.disk.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
+	for _, d := range []string{"/", "/d"} { // the directory itself is its owner's business
+		if err := r.disk.SyncDir(d); err != nil {
+			return err
+		}
+	}
 	r.disk.SetNow(r.clock)
 	r.newConfig()
 	if err := r.open(false); err != nil {
@@ -388,7 +393,7 @@ func (r *runner) retry(p *mproducer) error {
 		return nil // a key is missing, which was allowed when it was sent first
 	}
 	if err != nil {
-		return fmt.Errorf("retry: %w", err)
+		return r.allowedRefusal("retry", s.raw, err)
 	}
 	if !info.Duplicate || info.FirstOffset != s.first || info.LastOffset != s.last || r.log.EndOffset() != end || s.maxTS >= 0 && info.LogAppendTime != s.maxTS {
 		return fmt.Errorf("retry answered %+v, want a duplicate of %d to %d with timestamp %d", info, s.first, s.last, s.maxTS)

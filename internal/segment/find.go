@@ -25,6 +25,50 @@ func (s *Segment) MaxTimestamp() (index.TimePosition, error) {
 	return s.max, nil
 }
 
+// ConfirmMaxTimestamp holds MaxTimestamp against the log and puts it right: the
+// batch that it names must have it, and no batch behind that one may be later.
+// Only then may a record's age be a reason to delete it: a time index that a
+// crash left full of zeros makes everything look old. For sealed segments.
+func (s *Segment) ConfirmMaxTimestamp() (index.TimePosition, error) {
+	release, held := s.Acquire()
+	if !held {
+		return index.TimePosition{}, ErrClosed
+	}
+	defer release()
+	claimed, err := s.MaxTimestamp()
+	if err != nil {
+		return claimed, err
+	}
+	f, err := s.file()
+	if err != nil {
+		return claimed, err
+	}
+	largest := index.TimePosition{Timestamp: kafka.NoTimestamp, Offset: s.base}
+	seen := claimed.Timestamp < 0
+	note := func(sc *record.Scanner) bool {
+		h := sc.Header()
+		seen = seen || h.LastOffset >= claimed.Offset && h.BaseOffset <= claimed.Offset && h.MaxTimestamp == claimed.Timestamp
+		if h.MaxTimestamp > largest.Timestamp {
+			largest = index.TimePosition{Timestamp: h.MaxTimestamp, Offset: h.LastOffset}
+		}
+		return true
+	}
+	near := claimed.Offset
+	if claimed.Timestamp < 0 {
+		near = s.base
+	}
+	if err := s.walk(f, s.size.Load(), near, note); err != nil {
+		return claimed, err
+	}
+	if !seen {
+		if err := s.walk(f, s.size.Load(), s.base, note); err != nil {
+			return claimed, err
+		}
+	}
+	s.setMax(largest)
+	return largest, nil
+}
+
 // LargestTimestamp is what retention by time goes by: MaxTimestamp, or the
 // modification time of the .log when no record has a timestamp.
 func (s *Segment) LargestTimestamp() (kafka.Timestamp, error) {
@@ -32,11 +76,26 @@ func (s *Segment) LargestTimestamp() (kafka.Timestamp, error) {
 	if err != nil || p.Timestamp >= 0 {
 		return p.Timestamp, err
 	}
+	return s.LastModified()
+}
+
+// LastModified is when the .log was last written.
+func (s *Segment) LastModified() (kafka.Timestamp, error) {
 	info, err := s.fs.Stat(s.Path())
 	if err != nil {
 		return kafka.NoTimestamp, err
 	}
 	return kafka.TimestampOf(info.ModTime()), nil
+}
+
+// SetLastModified gives the .log another time: a rewritten segment keeps that
+// of the segments it was made from.
+func (s *Segment) SetLastModified(ts kafka.Timestamp) error {
+	f, err := s.file()
+	if err != nil {
+		return err
+	}
+	return f.SetModTime(int64(ts))
 }
 
 // FindByTimestamp finds the first record at or after offset from whose
