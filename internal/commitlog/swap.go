@@ -234,7 +234,6 @@ func (l *Log) ReplaceSegments(generation uint64, cleaned, old []*segment.Segment
 // no longer begin a segment, the suffix `.deleted`. ends are the next offsets of
 // the new segments.
 func (l *Log) retireLocked(old []*segment.Segment, cleaned *segmentList, ends []kafka.Offset) error {
-	var snapshots []string
 	for _, s := range old {
 		base := s.BaseOffset()
 		if err := s.ChangeSuffix(segment.DeletedSuffix); err != nil {
@@ -248,17 +247,15 @@ func (l *Log) retireLocked(old []*segment.Segment, cleaned *segmentList, ends []
 				return err
 			}
 		}
-		name := producer.SnapshotName(base)
 		if named || !l.producers.DetachSnapshot(base) {
 			continue
 		}
-		deleted := name + segment.DeletedSuffix
-		if err := l.fs.Rename(l.path(name), l.path(deleted)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		name := l.path(producer.SnapshotName(base))
+		if err := l.fs.Rename(name, name+segment.DeletedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		snapshots = append(snapshots, deleted)
 	}
-	l.after = append(l.after, func() { l.unlinkLater(old, snapshots) })
+	l.after = append(l.after, func() { l.unlinkLater(old) })
 	// The new segments must not get their names before the old ones lose theirs.
 	return l.fs.SyncDir(l.Dir())
 }
@@ -277,8 +274,9 @@ func (l *Log) swapIn(cleaned []*segment.Segment) error {
 // swapOut takes back what swapIn began, on a disk that has no room for names.
 func (l *Log) swapOut(cleaned []*segment.Segment) error {
 	for _, s := range cleaned {
-		if err := s.ChangeSuffix(segment.CleanedSuffix); err != nil {
-			return err
+		renamed := s.ChangeSuffix(segment.CleanedSuffix) // an error for those files that had this name still
+		if _, err := l.fs.Stat(s.Path()); err != nil {
+			return errors.Join(err, renamed)
 		}
 	}
 	return nil
