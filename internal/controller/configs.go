@@ -135,8 +135,9 @@ func clearElrFor(image *metadata.Image, changed []*metadata.ConfigRecord) []meta
 	return records
 }
 
-// changedKeys turns operations into records for the keys that really change,
-// sorted by key.
+// changedKeys turns operations into records, sorted by key: for the keys that
+// really change, and for all of a broker, which takes a record as the request to
+// read files such as key stores again (KAFKA-14136).
 func (c *Controller) changedKeys(image *metadata.Image, rc *ResourceChanges) ([]*metadata.ConfigRecord, *Error) {
 	if err := checkOperations(rc); err != nil {
 		return nil, err
@@ -157,7 +158,8 @@ func (c *Controller) changedKeys(image *metadata.Image, rc *ResourceChanges) ([]
 			}
 			next = list
 		}
-		if next == nil && !isSet || next != nil && isSet && *next == current {
+		unchanged := next == nil && !isSet || next != nil && isSet && *next == current
+		if unchanged && rc.Resource.Type != metadata.ResourceBroker {
 			continue
 		}
 		records = append(records, &metadata.ConfigRecord{ResourceType: rc.Resource.Type, ResourceName: rc.Resource.Name, Name: ch.Name, Value: next})
@@ -251,7 +253,7 @@ func (c *Controller) replacedSet(image *metadata.Image, rc *ResourceConfigs) ([]
 		records = append(records, &metadata.ConfigRecord{ResourceType: rc.Resource.Type, ResourceName: rc.Resource.Name, Name: name, Value: value})
 	}
 	for _, name := range sortedKeys(wanted) {
-		if value, isSet := have[name]; !isSet || value != wanted[name] {
+		if value, isSet := have[name]; !isSet || value != wanted[name] || rc.Resource.Type == metadata.ResourceBroker {
 			value := wanted[name]
 			add(name, &value)
 		}

@@ -164,6 +164,9 @@ func TestOperationsWriteKafkasRecords(t *testing.T) {
 	step("cluster default", `{"type":"CONFIG_RECORD","version":0,"data":{"resourceType":4,"resourceName":"","name":"min.insync.replicas","value":"2"}}`+"\n"+
 		`{"type":"CLEAR_ELR_RECORD","version":0,"data":{"topicName":""}}`)
 
+	noErrors(c.IncrementalAlterConfigs([]ResourceChanges{{metadata.ConfigResource{Type: metadata.ResourceBroker, Name: "1"}, []ConfigChange{{"log.cleaner.threads", OpDelete, nil}}}}, false))
+	step("unset key of a broker deleted", `{"type":"CONFIG_RECORD","version":0,"data":{"resourceType":4,"resourceName":"1","name":"log.cleaner.threads","value":null}}`)
+
 	noErrors(c.DeleteTopics([]kafka.TopicID{id}))
 	step("delete", fmt.Sprintf(`{"type":"REMOVE_TOPIC_RECORD","version":0,"data":{"topicId":%q}}`, id))
 	if len(c.Image().Config(res)) != 0 {
