@@ -97,6 +97,11 @@ func (b *Builder) Count() int { return int(b.count) }
 // NextOffset is the offset that Append would give.
 func (b *Builder) NextOffset() kafka.Offset { return b.lastOffset + 1 }
 
+// KeepLastOffset makes the batch end at o although its last record lies before:
+// compaction keeps the last offset, and with it the last sequence, of a batch
+// that it takes records from.
+func (b *Builder) KeepLastOffset(o kafka.Offset) { b.lastOffset = max(b.lastOffset, o) }
+
 // UncompressedSize is the size of the batch so far, were it not compressed.
 func (b *Builder) UncompressedSize() int { return len(b.buf) }
 

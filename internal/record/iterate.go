@@ -127,6 +127,10 @@ func (it *Iterator) Next() bool {
 	return true
 }
 
+// Rewind goes back to before the first record, without decompressing again what
+// Reset has. It does not clear an error.
+func (it *Iterator) Rewind() { it.pos, it.index = 0, 0 }
+
 // Record is the record that Next found. It is overwritten by the next Next.
 func (it *Iterator) Record() *Record { return &it.rec }
 

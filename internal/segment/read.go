@@ -120,6 +120,22 @@ func (s *Segment) Locate(offset kafka.Offset) (at Location, ok bool, err error) 
 	return s.locate(f, offset, ReadOptions{})
 }
 
+// ReadAt reads whole batches from the .log, for who goes through all of it. Each
+// call holds the segment for its own time only, so that nobody waits long for a
+// reader that is slow; ErrClosed when the segment has gone. It implements io.ReaderAt.
+func (s *Segment) ReadAt(p []byte, off int64) (int, error) {
+	release, held := s.Acquire()
+	if !held {
+		return 0, ErrClosed
+	}
+	defer release()
+	f, err := s.file()
+	if err != nil {
+		return 0, err
+	}
+	return f.ReadAt(p, off)
+}
+
 // UpperBound returns an offset above all records of the size bytes that start
 // at from: that of the first index entry behind them. ok is false when the
 // index has none.
