@@ -70,6 +70,7 @@ func (k *Kafka) Log() string {
 func Tool(t testing.TB, stdin string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	cmd := (&Kafka{Release: "4.4.0"}).command(t, args...)
+	cmd.Env = append(cmd.Env, "KAFKA_JVM=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto") // started often, short-lived
 	cmd.Stdin = strings.NewReader(stdin)
 	return run(t, cmd)
 }
