@@ -72,7 +72,11 @@ type mapped struct {
 	mu     sync.Mutex // opening, closing, renaming and replacing the view
 	path   string     // guarded by mu
 	closed bool       // guarded by mu
+	opened bool       // once at least; guarded by mu
 	m      vfs.Map    // guarded by mu; nil unless mapped
+	// The fence of a file that Cool closed, and the entries it is of; guarded by mu.
+	kept      *[]int64
+	keptCount int64
 
 	fenceMu sync.Mutex // one builder of a fence at a time
 	flushMu sync.Mutex // one flush at a time, and none while entries are cut
@@ -186,10 +190,20 @@ func (x *mapped) openLocked() error {
 	if err != nil {
 		return errors.Join(err, file.Close())
 	}
+	count := size / int64(x.entry)
+	fence := x.kept
+	if count != x.keptCount {
+		fence = nil
+	}
+	x.kept = nil
 	x.length.Store(size)
-	x.flushed.Store(0)
+	if !x.opened {
+		// What was there before this process is durable, or is about to be rebuilt.
+		x.flushed.Store(count * int64(x.entry))
+		x.opened = true
+	}
 	x.reservedTo = 0
-	x.cur.Store(newView(file, nil, size/int64(x.entry), nil))
+	x.cur.Store(newView(file, nil, count, fence))
 	return nil
 }
 
@@ -205,6 +219,7 @@ func (x *mapped) createLocked() error {
 		// Empty it would be taken for a sealed index at the next open.
 		return errors.Join(err, file.Close(), x.fs.Remove(x.path))
 	}
+	x.opened = true
 	x.length.Store(x.maxBytes)
 	x.lengthOwed.Store(true)
 	fence := []int64(nil)
@@ -423,9 +438,15 @@ func (x *mapped) resize(length int64) error {
 func (x *mapped) Flush() error {
 	x.flushMu.Lock()
 	defer x.flushMu.Unlock()
-	v := x.cur.Load()
-	if v == nil || x.readOnly || !v.acquire() {
-		return nil // never used, or closed meanwhile: nothing of ours is in it
+	if x.readOnly || x.cur.Load() == nil && !x.owesFlush() {
+		return nil // never used, or nothing of ours is in it
+	}
+	v, err := x.acquire()
+	if errors.Is(err, ErrClosed) {
+		return nil
+	}
+	if err != nil {
+		return err
 	}
 	defer v.release()
 	from, to := x.flushed.Load(), v.count.Load()*int64(x.entry)
@@ -448,6 +469,13 @@ func (x *mapped) Flush() error {
 	}
 	x.flushed.Store(to)
 	return nil
+}
+
+// owesFlush says whether a file that Cool closed holds something not durable.
+func (x *mapped) owesFlush() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.lengthOwed.Load() || x.flushed.Load() < x.keptCount*int64(x.entry)
 }
 
 // Close unmaps and closes the file once its last reader has gone; the length

@@ -258,8 +258,11 @@ func (x *TxnIndex) SanityCheck() error {
 func (x *TxnIndex) Flush() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if !x.dirty || x.file == nil {
+	if !x.dirty || x.closed {
 		return nil
+	}
+	if err := x.openLocked(false); err != nil || x.file == nil {
+		return err
 	}
 	x.dirty = false
 	return x.file.Sync()

@@ -111,7 +111,6 @@ func (s *Segment) prepareEntries(bufs [][]byte) error {
 			return fmt.Errorf("time index: %w", err)
 		}
 	}
-	s.active = true
 	return nil
 }
 
@@ -301,6 +300,7 @@ func (s *Segment) loadMax() error {
 	if s.maxKnown {
 		return nil
 	}
+	s.touch()
 	last, err := s.times.Last()
 	if err != nil {
 		return err

@@ -30,16 +30,12 @@ func (s *Segment) MaxTimestamp() (index.TimePosition, error) {
 // Only then may a record's age be a reason to delete it: a time index that a
 // crash left full of zeros makes everything look old. For sealed segments.
 func (s *Segment) ConfirmMaxTimestamp() (index.TimePosition, error) {
-	release, held := s.Acquire()
-	if !held {
-		return index.TimePosition{}, ErrClosed
-	}
-	defer release()
-	claimed, err := s.MaxTimestamp()
+	h, f, err := s.use()
 	if err != nil {
-		return claimed, err
+		return index.TimePosition{}, err
 	}
-	f, err := s.file()
+	defer h.release()
+	claimed, err := s.MaxTimestamp()
 	if err != nil {
 		return claimed, err
 	}
@@ -91,25 +87,22 @@ func (s *Segment) LastModified() (kafka.Timestamp, error) {
 // SetLastModified gives the .log another time: a rewritten segment keeps that
 // of the segments it was made from.
 func (s *Segment) SetLastModified(ts kafka.Timestamp) error {
-	f, err := s.file()
+	h, f, err := s.use()
 	if err != nil {
 		return err
 	}
+	defer h.release()
 	return f.SetModTime(int64(ts))
 }
 
 // FindByTimestamp finds the first record at or after offset from whose
 // timestamp is at or after ts. dec serves compressed batches.
 func (s *Segment) FindByTimestamp(ts kafka.Timestamp, from kafka.Offset, dec *record.Decompressor) (m TimeMatch, ok bool, err error) {
-	release, held := s.Acquire()
-	if !held {
-		return TimeMatch{}, false, ErrClosed
-	}
-	defer release()
-	f, err := s.file()
+	h, f, err := s.use()
 	if err != nil {
 		return TimeMatch{}, false, err
 	}
+	defer h.release()
 	// Where the time index cannot be read, the walk begins at the first record.
 	near := from
 	if entry, err := s.times.Lookup(ts); err == nil {
@@ -122,15 +115,11 @@ func (s *Segment) FindByTimestamp(ts kafka.Timestamp, from kafka.Offset, dec *re
 
 // FindMaxTimestamp finds the first record that has the largest timestamp of the segment.
 func (s *Segment) FindMaxTimestamp(dec *record.Decompressor) (m TimeMatch, ok bool, err error) {
-	release, held := s.Acquire()
-	if !held {
-		return TimeMatch{}, false, ErrClosed
-	}
-	defer release()
-	f, err := s.file()
+	h, f, err := s.use()
 	if err != nil {
 		return TimeMatch{}, false, err
 	}
+	defer h.release()
 	largest, err := s.MaxTimestamp()
 	if err != nil {
 		return TimeMatch{}, false, err

@@ -51,24 +51,20 @@ type Location struct {
 // of the segment ends before start; the caller goes to the next segment.
 // ErrClosed means that the segment has gone from the log.
 func (s *Segment) Read(start kafka.Offset, o ReadOptions) (info ReadInfo, ok bool, err error) {
-	release, held := s.Acquire()
-	if !held {
-		return ReadInfo{}, false, ErrClosed
+	h, f, err := s.use()
+	if err != nil {
+		return ReadInfo{}, false, err
 	}
-	info, ok, err = s.read(start, o)
+	info, ok, err = s.read(f, start, o)
 	if info.Region.Length > 0 {
-		info.Region.Release = release
+		info.Region.Release = h.release
 	} else {
-		release()
+		h.release()
 	}
 	return info, ok, err
 }
 
-func (s *Segment) read(start kafka.Offset, o ReadOptions) (ReadInfo, bool, error) {
-	f, err := s.file()
-	if err != nil {
-		return ReadInfo{}, false, err
-	}
+func (s *Segment) read(f vfs.File, start kafka.Offset, o ReadOptions) (ReadInfo, bool, error) {
 	at, ok, err := s.locate(f, start, o)
 	if err != nil || !ok {
 		return ReadInfo{}, false, err
@@ -108,15 +104,11 @@ func (s *Segment) locate(f vfs.File, start kafka.Offset, o ReadOptions) (Locatio
 // Locate finds the first batch whose last offset is at or after offset; ok is
 // false when there is none.
 func (s *Segment) Locate(offset kafka.Offset) (at Location, ok bool, err error) {
-	release, held := s.Acquire()
-	if !held {
-		return Location{}, false, ErrClosed
-	}
-	defer release()
-	f, err := s.file()
+	h, f, err := s.use()
 	if err != nil {
 		return Location{}, false, err
 	}
+	defer h.release()
 	return s.locate(f, offset, ReadOptions{})
 }
 
@@ -124,15 +116,11 @@ func (s *Segment) Locate(offset kafka.Offset) (at Location, ok bool, err error) 
 // call holds the segment for its own time only, so that nobody waits long for a
 // reader that is slow; ErrClosed when the segment has gone. It implements io.ReaderAt.
 func (s *Segment) ReadAt(p []byte, off int64) (int, error) {
-	release, held := s.Acquire()
-	if !held {
-		return 0, ErrClosed
-	}
-	defer release()
-	f, err := s.file()
+	h, f, err := s.use()
 	if err != nil {
 		return 0, err
 	}
+	defer h.release()
 	return f.ReadAt(p, off)
 }
 
@@ -140,6 +128,7 @@ func (s *Segment) ReadAt(p []byte, off int64) (int, error) {
 // at from: that of the first index entry behind them. ok is false when the
 // index has none.
 func (s *Segment) UpperBound(from index.Position, size int32) (bound kafka.Offset, ok bool, err error) {
+	s.touch()
 	p, ok, err := s.offsets.UpperBound(from, size)
 	return p.Offset, ok, err
 }
@@ -148,5 +137,6 @@ func (s *Segment) UpperBound(from index.Position, size int32) (bound kafka.Offse
 // offsets [from, bound) must know of, as far as this segment's markers tell;
 // complete is false when the next segment may have more.
 func (s *Segment) CollectAborted(dst []index.AbortedTxn, from, bound kafka.Offset) (list []index.AbortedTxn, complete bool, err error) {
+	s.touch()
 	return s.txns.Collect(dst, from, bound)
 }

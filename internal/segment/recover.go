@@ -46,6 +46,7 @@ type RecoverOptions struct {
 
 // RecoverWith is Recover with a say in where the log ends.
 func (s *Segment) RecoverWith(o RecoverOptions) (cut int64, err error) {
+	s.activate()
 	f, err := s.file()
 	if err != nil {
 		return 0, err
@@ -57,7 +58,6 @@ func (s *Segment) RecoverWith(o RecoverOptions) (cut int64, err error) {
 	if err := errors.Join(s.offsets.Reset(), s.times.Reset(), s.txns.Reset()); err != nil {
 		return 0, err
 	}
-	s.active = true
 	s.unsynced.Store(true)
 	s.size.Store(size)
 	s.ring.Store(nil)
@@ -192,6 +192,7 @@ func (s *Segment) trimIndexes() error {
 	if err := errors.Join(s.offsets.Trim(), s.times.Trim()); err != nil {
 		return err
 	}
-	s.active = false
+	s.active.Store(false)
+	s.touch()
 	return nil
 }

@@ -110,10 +110,11 @@ func (s *Segment) Scan(from, to int64, visit Visit) (end int64, err error) {
 // scan is Scan. before, unless nil, sees each header before the batch is read
 // into memory.
 func (s *Segment) scan(from, to int64, before func(f vfs.File, h *record.Header, pos int64) error, visit Visit) (end int64, err error) {
-	f, err := s.file()
+	hold, f, err := s.use()
 	if err != nil {
 		return from, err
 	}
+	defer hold.release()
 	sc := scans.Get().(*record.Scanner)
 	grown := false
 	defer func() {
@@ -145,10 +146,11 @@ func (s *Segment) scan(from, to int64, before func(f vfs.File, h *record.Header,
 // FirstTimestamp is the largest timestamp of the first batch, -1 when the
 // segment is empty.
 func (s *Segment) FirstTimestamp() (kafka.Timestamp, error) {
-	f, err := s.file()
+	h, f, err := s.use()
 	if err != nil {
 		return kafka.NoTimestamp, err
 	}
+	defer h.release()
 	sc := search(f, 0, s.size.Load())
 	defer giveBack(sc)
 	if sc.Next() {
@@ -160,10 +162,11 @@ func (s *Segment) FirstTimestamp() (kafka.Timestamp, error) {
 // ReadNextOffset finds the offset after the last batch by walking from the last
 // index entry on; the base offset when there is none.
 func (s *Segment) ReadNextOffset() (kafka.Offset, error) {
-	f, err := s.file()
+	h, f, err := s.use()
 	if err != nil {
 		return 0, err
 	}
+	defer h.release()
 	last, err := s.offsets.LastOffset()
 	if err != nil {
 		last = s.base

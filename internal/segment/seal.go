@@ -36,15 +36,14 @@ func (s *Segment) giveBackBlocks() error {
 // Flush makes the segment durable: first the .log, then the indexes, as far as
 // they changed. It may run beside Append. After an error the data directory must not be trusted.
 func (s *Segment) Flush() error {
-	release, held := s.Acquire()
-	if !held {
+	h, f, err := s.use()
+	if errors.Is(err, ErrClosed) {
 		return nil // deleted, or closed, which flushes
 	}
-	defer release()
-	f, err := s.file()
 	if err != nil {
 		return err
 	}
+	defer h.release()
 	// One at a time: who finds nothing to sync must not return before the sync
 	// of the one that took it on has ended.
 	s.flushMu.Lock()
@@ -71,7 +70,7 @@ func (s *Segment) Close() error {
 		return nil
 	}
 	var err error
-	sealed := s.active && !s.opts.ReadOnly
+	sealed := s.active.Load() && !s.opts.ReadOnly
 	if sealed {
 		err = s.Seal()
 	}
@@ -94,23 +93,23 @@ func (s *Segment) Delete() error {
 // letGo drops the owner's reference; the last reader out, or the owner itself,
 // runs then. A second call does nothing.
 func (s *Segment) letGo(then func() error) error {
+	s.coolMu.Lock()
 	h := s.hold.Swap(nil)
+	s.coolMu.Unlock()
 	if h == nil {
 		return nil
+	}
+	if s.files != nil {
+		s.files.forget(s)
 	}
 	h.then = then
 	_, err := h.drop()
 	return err
 }
 
+// closeFiles closes the indexes; the .log is closed with the last hold.
 func (s *Segment) closeFiles() error {
-	err := errors.Join(s.offsets.Close(), s.times.Close(), s.txns.Close())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if f := s.log.Swap(nil); f != nil {
-		err = errors.Join(err, f.Close())
-	}
-	return err
+	return errors.Join(s.offsets.Close(), s.times.Close(), s.txns.Close())
 }
 
 func (s *Segment) unlink() error {
@@ -158,6 +157,7 @@ func (s *Segment) SetDir(dir string) {
 // is index.ErrCorrupt when the segment must be recovered. A missing time index
 // is made, empty.
 func (s *Segment) SanityCheck() error {
+	s.touch()
 	exists, err := s.IndexFileExists()
 	if err != nil {
 		return err

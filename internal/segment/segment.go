@@ -52,6 +52,8 @@ type Options struct {
 	SegmentBytes int64
 	// ReadOnly writes nothing: for tools that look at a directory.
 	ReadOnly bool
+	// Files bounds how many sealed segments have their files open. Nil: no bound.
+	Files *Files
 	// OnError is told about a close or an unlinking that failed after the last
 	// reader had gone, when its owner no longer waits. May be nil.
 	OnError func(error)
@@ -74,15 +76,26 @@ type Segment struct {
 
 	// size is the end of the last whole batch. Readers see no byte behind it.
 	size atomic.Int64
-	log  atomic.Pointer[logFile] // nil until the first use
 	// hold is what readers keep the segment by; nil once it was closed or deleted.
 	hold atomic.Pointer[hold]
 	// ring remembers where the last batches start; nil until a reader asked.
 	ring atomic.Pointer[ring]
+	// active says that the segment is written to: its indexes have their full
+	// length, and it is not closed for want of use. Stored by the writer.
+	active atomic.Bool
 	// unsynced says that the .log changed since the last sync of it.
 	unsynced atomic.Bool
 
 	flushMu sync.Mutex // one Flush at a time
+
+	// files bounds how many sealed segments are open; nil without a bound.
+	files *Files
+	// listed says that files knows of this segment as an open one, used that it
+	// was used since files last looked.
+	listed, used atomic.Bool
+	// coolMu is held while the segment is closed for want of use, and while its
+	// owner makes it active or lets it go.
+	coolMu sync.Mutex
 
 	mu     sync.Mutex // opening the .log, renaming and closing
 	dir    string     // guarded by mu
@@ -97,7 +110,6 @@ type Segment struct {
 	sinceEntry   int64 // bytes appended since the last index entry
 	created      kafka.Timestamp
 	rolling      kafka.Timestamp // of the first batch; -1 while unknown
-	active       bool            // the indexes have their full length
 	broken       error           // a failed write that could not be cut back
 	reserved     int64           // blocks of the .log exist below it
 	reserveStart int64           // length at open, from which the first MiB counts
@@ -110,8 +122,12 @@ type logFile struct{ vfs.File }
 
 // hold counts the readers of a segment: one for its owner, one for each region
 // on its way to a socket. When the owner lets go, the last one out runs then.
+//
+// The .log is open from its first use on for as long as the hold lives: its
+// readers share the descriptor, and nobody closes it under them.
 type hold struct {
 	refs    atomic.Int64
+	log     atomic.Pointer[logFile]
 	release func() // bound once, so that handing out a region allocates nothing
 	gone    chan struct{}
 	then    func() error // set before the owner's reference is dropped; may be nil
@@ -152,13 +168,16 @@ func (h *hold) drop() (last bool, err error) {
 	if h.then != nil {
 		err = h.then()
 	}
+	if f := h.log.Load(); f != nil {
+		err = errors.Join(f.Close(), err)
+	}
 	close(h.gone)
 	return true, err
 }
 
 // Open opens the segment of a directory that starts at base, or makes it.
 func Open(fsys vfs.FS, dir string, base kafka.Offset, o Options) (*Segment, error) {
-	s := &Segment{fs: fsys, base: base, opts: o, dir: dir, suffix: o.Suffix, created: o.Now, rolling: kafka.NoTimestamp}
+	s := &Segment{fs: fsys, base: base, opts: o, dir: dir, suffix: o.Suffix, created: o.Now, rolling: kafka.NoTimestamp, files: o.Files}
 	at := func(ext string) index.Options {
 		return index.Options{FS: fsys, Path: s.pathLocked(ext), Base: base, MaxBytes: o.MaxIndexBytes, ReadOnly: o.ReadOnly}
 	}
@@ -196,23 +215,43 @@ func (s *Segment) create() error {
 		}
 		s.reserved = s.opts.Preallocate
 	}
-	s.active = true
-	s.log.Store(&logFile{file})
+	s.active.Store(true)
+	s.hold.Load().log.Store(&logFile{file})
 	return nil
 }
 
-// file returns the open .log.
+// file returns the open .log to the segment's owner, while the segment is active.
 func (s *Segment) file() (vfs.File, error) {
-	if f := s.log.Load(); f != nil {
+	h := s.hold.Load()
+	if h == nil {
+		return nil, ErrClosed
+	}
+	return s.open(h)
+}
+
+// use holds the segment and returns its open .log; the caller drops the hold.
+func (s *Segment) use() (*hold, vfs.File, error) {
+	h, ok := s.take()
+	if !ok {
+		return nil, nil, ErrClosed
+	}
+	f, err := s.open(h)
+	if err != nil {
+		h.release()
+		return nil, nil, err
+	}
+	return h, f, nil
+}
+
+// open opens the .log under a hold that the caller has a reference on.
+func (s *Segment) open(h *hold) (vfs.File, error) {
+	if f := h.log.Load(); f != nil {
 		return f.File, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f := s.log.Load(); f != nil {
+	if f := h.log.Load(); f != nil {
 		return f.File, nil
-	}
-	if s.hold.Load() == nil {
-		return nil, ErrClosed
 	}
 	flag := os.O_RDWR
 	if s.opts.ReadOnly {
@@ -222,7 +261,7 @@ func (s *Segment) file() (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.log.Store(&logFile{f})
+	h.log.Store(&logFile{f})
 	return f, nil
 }
 
@@ -259,26 +298,37 @@ func (s *Segment) Txns() *index.TxnIndex { return s.txns }
 // exactly once. ok is false when the segment was closed or deleted: the caller
 // looks at the list of segments again.
 func (s *Segment) Acquire() (release func(), ok bool) {
+	h, ok := s.take()
+	if !ok {
+		return nil, false
+	}
+	return h.release, true
+}
+
+func (s *Segment) take() (*hold, bool) {
+	s.touch()
 	for {
 		h := s.hold.Load()
 		if h == nil {
 			return nil, false
 		}
 		if h.take() {
-			return h.release, true
+			return h, true
 		}
 	}
 }
 
-// waitForReaders lets new readers take a new hold and waits until those of the
-// old one have gone.
+// waitForReaders lets new readers take a new hold, of the same open file, and
+// waits until those of the old one have gone. The .log must be open.
 func (s *Segment) waitForReaders() {
 	old := s.hold.Load()
 	if old == nil {
 		return
 	}
-	s.hold.Store(newHold(s.opts.OnError))
-	_, _ = old.drop() // nothing was to be done at the end of this hold
+	next := newHold(s.opts.OnError)
+	next.log.Store(old.log.Swap(nil))
+	s.hold.Store(next)
+	_, _ = old.drop() // nothing is to be done at the end of this hold
 	<-old.gone
 }
 

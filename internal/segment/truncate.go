@@ -19,6 +19,7 @@ func (s *Segment) TruncateTo(offset kafka.Offset, now kafka.Timestamp) (cut int6
 	if err != nil {
 		return 0, err
 	}
+	s.activate()
 	f, err := s.file()
 	if err != nil {
 		return 0, err
@@ -57,7 +58,7 @@ func (s *Segment) TruncateTo(offset kafka.Offset, now kafka.Timestamp) (cut int6
 
 // Activate gives the indexes the length that those of an active segment have.
 func (s *Segment) Activate() error {
-	s.active = true
+	s.activate()
 	return errors.Join(s.offsets.Resize(), s.times.Resize())
 }
 
