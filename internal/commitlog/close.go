@@ -32,7 +32,7 @@ func (l *Log) closeClean() error {
 	if err != nil {
 		return err
 	}
-	if err := l.flush(end+1, end); err != nil {
+	if err := l.flush(end+1, end, false); err != nil {
 		return err
 	}
 	l.mu.Lock()

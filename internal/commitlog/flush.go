@@ -7,12 +7,13 @@ import (
 // Flush makes everything below to durable. Those who ask while a flush is under
 // way share the next one. An error takes the log offline: after a failed sync
 // nothing may be believed to be on the disk.
-func (l *Log) Flush(to kafka.Offset) error { return l.flush(to, to) }
+func (l *Log) Flush(to kafka.Offset) error { return l.flush(to, to, false) }
 
 // flush syncs the segments that hold [recovery point, end) and then moves the
 // recovery point to point. end is above point when an active segment must be
-// flushed although the recovery point says that all is.
-func (l *Log) flush(end, point kafka.Offset) error {
+// flushed although the recovery point says that all is. names says that files
+// came or went, so that the directory is synced too.
+func (l *Log) flush(end, point kafka.Offset, names bool) error {
 	if end <= l.recoveryPoint.get() {
 		return l.Failure()
 	}
@@ -26,14 +27,13 @@ func (l *Log) flush(end, point kafka.Offset) error {
 		return err
 	}
 	generation := l.truncations.Load()
-	newFile := false
 	for _, s := range l.segments.Load().span(from, end) {
 		if err := s.Flush(); err != nil {
 			return l.fail("flush", err)
 		}
-		newFile = newFile || s.BaseOffset() >= from
+		names = names || s.BaseOffset() >= from
 	}
-	if newFile {
+	if names {
 		if err := l.fs.SyncDir(l.Dir()); err != nil {
 			return l.fail("flush", err)
 		}

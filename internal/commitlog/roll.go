@@ -57,7 +57,7 @@ func (l *Log) rollLocked(base kafka.Offset) (*segment.Segment, error) {
 				return
 			}
 		}
-		_ = l.Flush(base) // what fails takes the log offline
+		_ = l.flush(base, base, true) // what fails takes the log offline
 	})
 	return created, nil
 }
@@ -130,7 +130,7 @@ func (l *Log) segmentOptions() segment.Options {
 	c := l.config.Load()
 	o := segment.Options{
 		IndexInterval: int64(c.IndexInterval), MaxIndexBytes: int(c.SegmentIndexBytes),
-		Now: l.now(), SegmentBytes: int64(c.SegmentBytes),
+		Now: l.now(), SegmentBytes: int64(c.SegmentBytes), Files: l.opts.Files,
 		OnError: func(err error) { l.logger.Warn("deleted segment", "partition", l.partition, "error", err) },
 	}
 	if limit := min(c.SegmentJitterMs, c.SegmentMs); limit > 0 && l.opts.Jitter != nil {
