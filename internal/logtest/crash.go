@@ -25,6 +25,7 @@ type CrashRun struct {
 	torn    bool
 	once    error // not nil: the operation at the limit fails with it, and the disk goes on
 	ops     int
+	atWrite bool // the operation at the limit was a write, which can be torn
 	stopped bool
 	// syncFailed: what was not durable may be gone from memory too.
 	syncFailed bool
@@ -85,6 +86,9 @@ func (r *CrashRun) inject(op faultfs.Op) faultfs.Fault {
 	r.ops++
 	if r.limit < 0 || r.ops <= r.limit {
 		return faultfs.Fault{}
+	}
+	if r.ops == r.limit+1 {
+		r.atWrite = op.Kind == faultfs.Write
 	}
 	if r.once != nil {
 		if r.ops > r.limit+1 {
@@ -295,6 +299,9 @@ func (r *CrashRun) Restart() {
 	r.durable = r.log.EndOffset()
 	r.open(true)
 }
+
+// AtWrite reports whether the operation at the limit was a write.
+func (r *CrashRun) AtWrite() bool { return r.atWrite }
 
 // Ops is how many operations ran.
 func (r *CrashRun) Ops() int { return r.ops }
