@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/segment"
 	"github.com/varvelog/varve/internal/vfs"
 )
 
@@ -35,6 +36,9 @@ type Options struct {
 	Now func() time.Time
 	// Logger may be nil.
 	Logger *slog.Logger
+	// Files bounds how many sealed segments of all the logs that share it have
+	// their files open. Nil: no bound.
+	Files *segment.Files
 	// Jitter gives the roll jitter of a new segment below max milliseconds; nil
 	// means 0, as with segment.jitter.ms=0.
 	Jitter func(max int64) int64

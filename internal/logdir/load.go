@@ -249,6 +249,7 @@ func (m *Manager) logOptions(p *partition, path string, id kafka.TopicID, c comm
 		ProducerExpiration: m.o.ProducerExpiration,
 		VerifyTransactions: m.o.VerifyTransactions,
 		Scratch:            m.o.Scratch,
+		Files:              m.files,
 		Now:                m.o.Now,
 		Logger:             m.o.Logger,
 		Jitter:             m.o.Jitter,

@@ -18,6 +18,7 @@ import (
 
 	"github.com/varvelog/varve/internal/commitlog"
 	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/segment"
 	"github.com/varvelog/varve/internal/vfs"
 )
 
@@ -82,12 +83,17 @@ func DefaultIntervals() Intervals {
 	}
 }
 
+// maxOpenSegments bounds the sealed segments that have their files open: three
+// descriptors each, four with aborted transactions. Active segments come on top.
+const maxOpenSegments = 2048
+
 // Manager owns the data directories of one broker.
 type Manager struct {
 	o         Options
 	dirs      []*dir // in the order of Options.Dirs
 	clusterID string
 	jobs      jobs
+	files     *segment.Files // of all logs
 
 	mu     sync.RWMutex // guards logs and failed
 	logs   map[kafka.TopicPartition]*partition

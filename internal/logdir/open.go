@@ -14,6 +14,7 @@ import (
 	"github.com/varvelog/varve/internal/commitlog"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/metadata"
+	"github.com/varvelog/varve/internal/segment"
 	"github.com/varvelog/varve/internal/vfs"
 )
 
@@ -29,6 +30,7 @@ func Open(o Options) (*Manager, error) {
 		o:      o,
 		logs:   map[kafka.TopicPartition]*partition{},
 		failed: map[kafka.TopicPartition]failure{},
+		files:  segment.NewFiles(maxOpenSegments),
 	}
 	for _, path := range o.Dirs {
 		m.dirs = append(m.dirs, &dir{path: path, brokerEpoch: checkpoint.NoBrokerEpoch})
