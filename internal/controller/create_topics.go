@@ -245,7 +245,7 @@ func (c *Controller) cannotPlace(image *metadata.Image, factor int16) string {
 		return "All brokers are currently fenced or in controlled shutdown."
 	case int(factor) > registered:
 		return "The target replication factor of " + strconv.Itoa(int(factor)) + " cannot be reached because only " +
-			strconv.Itoa(registered) + " broker(s) are registered."
+			strconv.Itoa(registered) + " broker(s) are registered or some brokers have all their log directories cordoned."
 	}
 	return ""
 }

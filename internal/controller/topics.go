@@ -75,7 +75,10 @@ func (c *Controller) addPartitions(image *metadata.Image, want *MorePartitions) 
 	if additional > maxPartitionsPerRequest {
 		return nil, refuse(kafka.ErrPolicyViolation, "Unable to perform excessively large batch operation.")
 	}
-	first, _ := t.Partitions.Get(0)
+	first, ok := t.Partitions.Get(0)
+	if !ok {
+		return nil, refuse(kafka.ErrUnknownServerError, "Invalid state: topic %s appears to have no partitions.", want.Topic)
+	}
 	factor := len(first.Replicas)
 	var records []metadata.Record
 	for i := range additional {

@@ -45,7 +45,7 @@ func TestCreateTopicsChecks(t *testing.T) {
 		{"no partitions", topic("new", 0), "37 Number of partitions was set to an invalid non-positive value."},
 		{"negative partitions", topic("new", -2), "37 Number of partitions was set to an invalid non-positive value."},
 		{"more replicas than brokers", NewTopic{Name: "new", Partitions: 1, ReplicationFactor: 3},
-			"38 Unable to replicate the partition 3 time(s): The target replication factor of 3 cannot be reached because only 1 broker(s) are registered."},
+			"38 Unable to replicate the partition 3 time(s): The target replication factor of 3 cannot be reached because only 1 broker(s) are registered or some brokers have all their log directories cordoned."},
 		{"assignment", assigned(one, one), "0"},
 		{"assignment and replication factor", NewTopic{Name: "new", Partitions: -1, ReplicationFactor: 1, Assignments: []Assignment{{0, one}}},
 			"42 A manual partition assignment was specified, but replication factor was not set to -1."},

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/varvelog/varve/internal/checkpoint"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/logtest/golden"
 	"github.com/varvelog/varve/internal/metadata"
@@ -412,5 +414,42 @@ func FuzzReplaySnapshot(f *testing.F) {
 				t.Errorf("%d bytes were taken for a snapshot", len(content))
 			}
 		}
+	})
+}
+
+func FuzzLoadLog(f *testing.F) {
+	f.Add([]byte(batchOf(f, 0, 1, encoded(level(metadata.MetadataVersion, 33))...)))
+	topic := kafka.UUID{1, 15: 200}
+	f.Add([]byte(batchOf(f, 0, 1, encoded(&metadata.TopicRecord{Name: "t", TopicID: topic},
+		&metadata.PartitionRecord{TopicID: topic, Replicas: []kafka.BrokerID{1}}, &metadata.RemoveTopicRecord{TopicID: topic})...)))
+	kafkas, err := os.ReadFile("testdata/standalone-4.4.0/" + DirName + "/00000000000000000000.log")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(kafkas)
+	f.Fuzz(func(t *testing.T, content []byte) {
+		disk := memfs.New()
+		if err := disk.MkdirAll("/data/"+DirName, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		// Checksums are made right, so that what is behind them is reached.
+		for at := 0; at < len(content); {
+			size, ok, err := record.NextBatch(content[at:])
+			if err != nil || !ok {
+				break
+			}
+			if b := record.Batch(content[at : at+size]); b.Magic() == record.MagicV2 && size >= record.HeaderSize {
+				binary.BigEndian.PutUint32(content[at+17:], b.ComputeCRC())
+			}
+			at += size
+		}
+		writeLog(t, disk, 0, content)
+		l, err := load(disk, "/data")
+		if err != nil {
+			return
+		}
+		state(l.image)
+		o := Options{FS: disk, Dir: "/data", NodeID: 1}
+		_ = check(o, l, checkpoint.QuorumState{})
 	})
 }
