@@ -6,6 +6,7 @@ import (
 
 	"github.com/varvelog/varve/internal/commitlog"
 	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/quorum"
 	"github.com/varvelog/varve/internal/replica"
 )
 
@@ -54,4 +55,6 @@ var codes = [...]struct {
 	{commitlog.ErrFull, kafka.ErrKafkaStorageError},
 	{commitlog.ErrStorage, kafka.ErrKafkaStorageError},
 	{commitlog.ErrClosed, kafka.ErrNotLeaderOrFollower},
+	{quorum.ErrClosed, kafka.ErrNotController},
+	{quorum.ErrTooLarge, kafka.ErrPolicyViolation},
 }
