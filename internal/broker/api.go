@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/varvelog/varve/internal/invariant"
 	"github.com/varvelog/varve/internal/server"
 	"github.com/varvelog/varve/internal/wire"
 )
@@ -142,8 +144,8 @@ func control[Q, R any, PQ interface {
 			d.Default()
 		}
 		q.SetVersion(c.Version)
-		if err := q.ReadFrom(c.Request.Body); err != nil {
-			return server.Close, fmt.Errorf("%s request v%d: %w: %w", kmsg.NameForKey(c.Key()), c.Version, err, wire.ErrMalformed)
+		if err := b.decode(c, q); err != nil {
+			return server.Close, fmt.Errorf("%s request v%d: %w", kmsg.NameForKey(c.Key()), c.Version, err)
 		}
 		answer := f(b, c, q)
 		if answer == nil {
@@ -153,4 +155,24 @@ func control[Q, R any, PQ interface {
 		c.Request.Out.Message(answer)
 		return server.Reply, nil
 	}
+}
+
+// decode decodes a request that has the shape of its API. What is decoded is
+// the handler's to keep: kmsg's byte slices point into a copy of the body, and
+// the connection needs no buffer while the handler waits.
+func (b *Broker) decode(c *Context, q kmsg.Request) error {
+	shape, ok := b.shapes[c.Key()]
+	if !ok {
+		invariant.Violated("API %d has no request shape", c.Key())
+	}
+	body := c.Request.Body
+	if err := shape.Check(body, c.Version); err != nil {
+		return err
+	}
+	body = bytes.Clone(body)
+	c.Request.Release()
+	if err := q.ReadFrom(body); err != nil {
+		return fmt.Errorf("%w: %w", err, wire.ErrMalformed)
+	}
+	return nil
 }

@@ -461,3 +461,38 @@ func TestDescribeProducersAndLogDirs(t *testing.T) {
 		}
 	}
 }
+
+func TestCountsThatLieCloseTheConnection(t *testing.T) {
+	n := newNode(t)
+	// DescribeGroups v0: an array of strings. Kafka 4.4 serves a million of them
+	// and closes for one more.
+	groups := func(count uint32, sent int) []byte {
+		b := []byte{0, 0, 0, 0, 0, 15, 0, 0, 0, 0, 0, 1, 0xff, 0xff}
+		b = binary.BigEndian.AppendUint32(b, count)
+		b = append(b, make([]byte, 2*sent)...)
+		binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+		return b
+	}
+	for _, tt := range []struct {
+		name  string
+		count uint32
+		sent  int
+	}{
+		{"2³¹−1 of none", 0x7fffffff, 0},
+		{"twice what was sent", 2000, 1000},
+		{"one more than a million", 1_000_001, 1_000_001},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := dial(t, n)
+			go c.Write(groups(tt.count, tt.sent))
+			c.wantClosed()
+		})
+	}
+	// 10,001 tagged fields in the request header.
+	c := dial(t, n)
+	b := append([]byte{0, 0, 0, 0, 0, 60, 0, 0, 0, 0, 0, 1, 0xff, 0xff, 0x91, 0x4e}, make([]byte, 20_002)...)
+	b = append(b, 0, 0)
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	c.write(b)
+	c.wantClosed()
+}

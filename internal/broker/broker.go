@@ -22,6 +22,7 @@ import (
 	"github.com/varvelog/varve/internal/metadata"
 	"github.com/varvelog/varve/internal/replica"
 	"github.com/varvelog/varve/internal/server"
+	"github.com/varvelog/varve/internal/wire"
 )
 
 // Options are what a broker is made of. All fields are needed unless they say
@@ -57,6 +58,7 @@ type Broker struct {
 	table [maxKey + 1]*api
 	// versions are the ApiVersions keys in the order of the table.
 	versions []api
+	shapes   map[int16]wire.Shape // of requests that kmsg decodes
 
 	produces sync.Pool // of *produceCall
 	fetches  sync.Pool // of *fetchCall
@@ -74,7 +76,7 @@ func New(o Options) *Broker {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Broker{opts: o, log: o.Logger, versions: table()}
+	b := &Broker{opts: o, log: o.Logger, versions: table(), shapes: requestShapes()}
 	b.produces.New, b.fetches.New = newProduceCall, newFetchCall
 	b.sessions = newSessionCache(func() int { return o.Config().FetchSessionSlots })
 	for i := range b.versions {

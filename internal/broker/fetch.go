@@ -52,6 +52,7 @@ type fetchCall struct {
 	aborted []wire.AbortedTransaction // behind the answers' Aborted
 	found   []commitlog.AbortedTxn
 	timer   *time.Timer
+	names   []byte // of topics, while the fetch waits
 }
 
 // fetchAnswer is what a partition is answered with, unless the session leaves it out.

@@ -19,6 +19,8 @@ func (f *fetchCall) wait() error {
 	if err := f.c.Request.Flush(); err != nil {
 		return err
 	}
+	f.ownNames()
+	f.c.Request.Release()
 	f.timer.Reset(time.Duration(f.req.MaxWaitMs) * time.Millisecond)
 	defer f.timer.Stop()
 	waiter, hurry := f.own, (chan struct{})(nil)
@@ -44,6 +46,27 @@ func (f *fetchCall) wait() error {
 		f.read()
 	}
 	return nil
+}
+
+// ownNames copies the topic names out of the request, so that the connection
+// need not keep its read buffer for the time of the wait.
+func (f *fetchCall) ownNames() {
+	n := 0
+	for i := range f.local {
+		n += len(f.local[i].name)
+	}
+	if cap(f.names) < n {
+		f.names = make([]byte, 0, n)
+	}
+	names := f.names[:0]
+	for i := range f.local {
+		if p := &f.local[i]; p.name != nil {
+			from := len(names)
+			names = append(names, p.name...)
+			p.name = names[from:len(names):len(names)]
+		}
+	}
+	f.req.Forget()
 }
 
 // watch joins the partitions that can be read, unless their watches already

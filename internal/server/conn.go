@@ -48,6 +48,16 @@ func (r *Request) ClientID() string { return r.Conn.clientID }
 // written, or queued because the next request has arrived already.
 func (r *Request) AfterWrite(f func()) { r.Conn.after = append(r.Conn.after, f) }
 
+// Release says that the handler no longer uses Body or anything that aliases it.
+// The connection gives its read buffer back unless more input is in it, so that
+// a request that waits holds none.
+func (r *Request) Release() {
+	r.Body, r.Header.ClientID = nil, nil
+	if c := r.Conn; c.r == c.w {
+		c.dropInput()
+	}
+}
+
 // Flush writes the answers to earlier requests that are still queued. A handler
 // calls it before it waits for anything but the disk.
 func (r *Request) Flush() error { return r.Conn.flush() }
