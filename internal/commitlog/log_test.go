@@ -753,3 +753,92 @@ func TestAHintSavesTheSearchAndNothingElse(t *testing.T) {
 	with.Region.Release()
 	without.Region.Release()
 }
+
+func TestAMisnamedSegmentIsRefusedAndLeftAlone(t *testing.T) {
+	tests := []struct {
+		name     string
+		from, to kafka.Offset
+		want     string
+	}{
+		{"named above its first batch", 0, 1, "below the base offset"},
+		{"named into the segment before it", 6, 5, "lies below the end"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t, nil)
+			for range 2 {
+				b.append(6)
+				if err := b.log.Roll(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			old, name := segment.Name(tt.from, segment.LogExt), segment.Name(tt.to, segment.LogExt)
+			want, err := vfs.ReadFile(b.disk, path.Join(testDir, old))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.disk = b.disk.Crash(memfs.KeepAll())
+			b.opts.FS = b.disk
+			if err := b.disk.Rename(path.Join(testDir, old), path.Join(testDir, name)); err != nil {
+				t.Fatal(err)
+			}
+			var misnamed *MisnamedError
+			if _, err := Open(b.opts); !errors.As(err, &misnamed) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Open: %v, want a *MisnamedError", err)
+			}
+			if got, err := vfs.ReadFile(b.disk, path.Join(testDir, name)); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s has %d bytes, %v; want %d", name, len(got), err, len(want))
+			}
+		})
+	}
+}
+
+func TestRecoveryNeedsNoRoom(t *testing.T) {
+	b := newBench(t, nil)
+	for i := range 3 {
+		o := record.NewBuildOptions()
+		o.ProducerID, o.ProducerEpoch, o.BaseSequence = 1, 0, kafka.Sequence(i*4)
+		if _, err := b.log.AppendAsLeader(b.records(4, o), 0, AppendOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.log.Roll(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.disk.Remove(path.Join(testDir, "leader-epoch-checkpoint")); err != nil {
+		t.Fatal(err)
+	}
+	b.disk.SetLimit(4096)
+	b.killed()
+	if b.log.EndOffset() != 12 || len(b.log.ActiveProducers()) != 1 {
+		t.Errorf("end offset %d, %d producers; want 12 and 1", b.log.EndOffset(), len(b.log.ActiveProducers()))
+	}
+	if got := readAll(t, b.log, 1<<20); len(got) != 3 {
+		t.Errorf("%d batches, want 3", len(got))
+	}
+}
+
+func TestRecordsThatCheckpointsKnowAndTheLogDoesNotAreAnEvent(t *testing.T) {
+	b := newBench(t, nil)
+	b.append(3)
+	b.opts.HighWatermark = 9
+	b.killed()
+	if !strings.Contains(strings.Join(b.events, " "), "records-missing") {
+		t.Errorf("events %v, want records-missing", b.events)
+	}
+}
+
+func TestASegmentThatIsNoFileIsRefused(t *testing.T) {
+	b := newBench(t, nil)
+	b.append(1)
+	if err := b.log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.disk.Mkdir(path.Join(testDir, segment.Name(1, segment.LogExt)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b.opts.CleanShutdown = true
+	if _, err := Open(b.opts); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("Open: %v, want a refusal", err)
+	}
+}

@@ -41,6 +41,10 @@ func Open(o Options) (*Log, error) {
 		}
 		return nil, fmt.Errorf("open log %s: %w", o.Dir, err)
 	}
+	if end := l.end.get(); end < o.HighWatermark || end < o.RecoveryPoint {
+		l.event("records-missing", o.Dir, fmt.Sprintf("the log ends at %d; the checkpoints know of %d (recovery point) and %d (high watermark)",
+			end, o.RecoveryPoint, o.HighWatermark))
+	}
 	l.mu.Lock()
 	l.after = append(l.after, ld.after...)
 	l.publishUnstableLocked()
@@ -158,4 +162,21 @@ type TopicIDError struct {
 
 func (e *TopicIDError) Error() string {
 	return fmt.Sprintf("%s: partition.metadata has topic id %s, the metadata log %s", e.Partition, e.Found, e.Want)
+}
+
+// MisnamedError is a segment whose name and content contradict each other: its
+// first batch lies below its base offset, or the segment before it reaches above
+// that. Nothing is cut or removed for it; the partition is not served.
+type MisnamedError struct {
+	Path  string
+	Base  kafka.Offset // by its name
+	Found kafka.Offset // base of its first batch, or end of the segment before it
+	Below string       // path of the segment before it, when that overlaps
+}
+
+func (e *MisnamedError) Error() string {
+	if e.Below != "" {
+		return fmt.Sprintf("%s: base offset %d lies below the end, %d, of %s", e.Path, e.Base, e.Found, e.Below)
+	}
+	return fmt.Sprintf("%s: the first batch is at offset %d, below the base offset %d", e.Path, e.Found, e.Base)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/varvelog/varve/internal/producer"
 	"github.com/varvelog/varve/internal/record"
 	"github.com/varvelog/varve/internal/segment"
+	"github.com/varvelog/varve/internal/vfs"
 )
 
 // loader is one Open while it runs (Kafka's LogLoader). Its order of steps
@@ -59,13 +60,13 @@ func (ld *loader) load() error {
 	}
 	start := max(ld.logStart, list.bases[0])
 	if rebuildEpochs || ld.epochsMissing(list) {
-		if err := l.rebuildEpochs(list); err != nil {
+		if err := ld.withoutRoom("leader epochs", l.rebuildEpochs(list)); err != nil {
 			return err
 		}
 	}
 	if l.epochs.truncateFromEnd(end) || l.epochs.truncateFromStart(ld.logStart) {
 		l.epochs.truncateFromStart(ld.logStart)
-		if err := l.writeEpochs(); err != nil {
+		if err := ld.withoutRoom("leader epochs", l.writeEpochs()); err != nil {
 			return err
 		}
 	}
@@ -141,7 +142,7 @@ func (ld *loader) loadSegments() error {
 	}
 	for _, d := range names {
 		n, ok := segment.ParseName(d.Name())
-		if !ok || n.Suffix != "" || !d.Type().IsRegular() {
+		if !ok || n.Suffix != "" || n.Ext != segment.LogExt && !d.Type().IsRegular() {
 			continue
 		}
 		switch n.Ext {
@@ -153,6 +154,9 @@ func (ld *loader) loadSegments() error {
 				}
 			}
 		case segment.LogExt:
+			if !d.Type().IsRegular() {
+				return fmt.Errorf("%s is not a regular file", l.path(d.Name()))
+			}
 			has := files[segment.FileName{Base: n.Base, Ext: segment.TimeIndexExt}]
 			if err := ld.loadSegment(n.Base, has, n.Base < unflushed); err != nil {
 				return err
@@ -244,7 +248,7 @@ func (ld *loader) end() (kafka.Offset, error) {
 			return 0, err
 		}
 		if l.epochs.clear() {
-			if err := l.writeEpochs(); err != nil {
+			if err := ld.withoutRoom("leader epochs", l.writeEpochs()); err != nil {
 				return 0, err
 			}
 		}
@@ -308,7 +312,7 @@ func (ld *loader) recoverSegment(s *segment.Segment, later []*segment.Segment, k
 	if err := l.rebuildProducers(st, ld.segs, ld.logStart, s.BaseOffset(), false); err != nil {
 		return 0, err
 	}
-	chain := chain{next: s.BaseOffset(), epoch: kafka.NoLeaderEpoch}
+	chain := chain{next: s.BaseOffset(), epoch: kafka.NoLeaderEpoch, refused: math.MaxInt64}
 	o := segment.RecoverOptions{
 		Visit: func(h *record.Header, b []byte, _ int64) error { return ld.recovered(s, st, h, b) },
 		Keep:  keep,
@@ -316,6 +320,9 @@ func (ld *loader) recoverSegment(s *segment.Segment, later []*segment.Segment, k
 	if !keep {
 		o.Accept = chain.accept
 		o.BeforeCut = func(_ string, from, to int64) error {
+			if from == 0 && chain.refused < s.BaseOffset() {
+				return &MisnamedError{Path: s.Path(), Base: s.BaseOffset(), Found: chain.refused}
+			}
 			return errors.Join(ld.beforeCut(s, chain.next, from, to), ld.dropAfterCut(later))
 		}
 	}
@@ -325,6 +332,9 @@ func (ld *loader) recoverSegment(s *segment.Segment, later []*segment.Segment, k
 	}
 	if err != nil {
 		return cut, err
+	}
+	if cut == 0 && len(later) > 0 && chain.next > later[0].BaseOffset() {
+		return cut, &MisnamedError{Path: later[0].Path(), Base: later[0].BaseOffset(), Found: chain.next, Below: s.Path()}
 	}
 	ld.changed = ld.changed || st.Dropped()
 	if cut > 0 {
@@ -337,10 +347,27 @@ func (ld *loader) recoverSegment(s *segment.Segment, later []*segment.Segment, k
 		l.event("tail-cut", s.Path(), fmt.Sprintf("%d bytes cut, the log ends at offset %d", cut, next))
 		err = nerr
 	}
-	if _, serr := st.TakeSnapshot(true); serr != nil {
-		err = errors.Join(err, serr)
+	return cut, errors.Join(err, l.snapshot(st))
+}
+
+// withoutRoom lets a full disk pass: a log must be readable on it, and what
+// could not be written is found anew at the next start.
+func (ld *loader) withoutRoom(what string, err error) error {
+	if err != nil && vfs.IsFull(err) && !isSync(err) {
+		ld.l.logger.Warn("not written: the disk is full", "partition", ld.l.partition, "what", what, "error", err)
+		return nil
 	}
-	return cut, err
+	return err
+}
+
+// snapshot writes the producer state, unless the disk is full.
+func (l *Log) snapshot(st *producer.State) error {
+	_, err := st.TakeSnapshot(true)
+	if err != nil && vfs.IsFull(err) && !isSync(err) {
+		l.logger.Warn("no producer snapshot: the disk is full", "partition", l.partition, "offset", st.MapEnd(), "error", err)
+		return nil
+	}
+	return err
 }
 
 // recovered takes one good batch of a segment under recovery: its leader epoch
@@ -353,7 +380,7 @@ func (ld *loader) recovered(s *segment.Segment, st *producer.State, h *record.He
 	if h.LeaderEpoch >= 0 {
 		if latest, ok := l.epochs.latest(); !ok || h.LeaderEpoch > latest.Epoch {
 			if l.epochs.assign(h.LeaderEpoch, h.BaseOffset) {
-				if err := l.writeEpochs(); err != nil {
+				if err := ld.withoutRoom("leader epochs", l.writeEpochs()); err != nil {
 					return err
 				}
 			}
@@ -392,16 +419,19 @@ func (ld *loader) strange(s *segment.Segment, h *record.Header, err error) error
 // do not fall. A page of an older life of the file can hold whole batches with
 // right checksums (faults W6); they do not fit behind the ones before.
 type chain struct {
-	next  kafka.Offset
-	epoch kafka.LeaderEpoch
+	next    kafka.Offset
+	epoch   kafka.LeaderEpoch
+	refused kafka.Offset // base offset of the batch that was not accepted
 }
 
 func (c *chain) accept(h *record.Header) bool {
 	if h.BaseOffset < c.next || h.LastOffset < h.BaseOffset {
+		c.refused = h.BaseOffset
 		return false
 	}
 	if h.Magic >= record.MagicV2 && h.LeaderEpoch >= 0 {
 		if h.LeaderEpoch < c.epoch {
+			c.refused = h.BaseOffset
 			return false
 		}
 		c.epoch = h.LeaderEpoch
@@ -433,7 +463,7 @@ func (l *Log) rebuildProducers(st *producer.State, segs []*segment.Segment, logS
 			from := max(s.BaseOffset(), st.MapEnd(), logStart)
 			st.SetMapEnd(from)
 			if slices.Contains(snapshotAt, s.BaseOffset()) {
-				if _, err := st.TakeSnapshot(true); err != nil {
+				if err := l.snapshot(st); err != nil {
 					return err
 				}
 			}
@@ -443,8 +473,7 @@ func (l *Log) rebuildProducers(st *producer.State, segs []*segment.Segment, logS
 		}
 	}
 	st.SetMapEnd(end)
-	_, err := st.TakeSnapshot(true)
-	return err
+	return l.snapshot(st)
 }
 
 var errReplayed = errors.New("replayed")

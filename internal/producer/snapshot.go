@@ -222,7 +222,8 @@ func (s *State) TakeSnapshot(sync bool) (wrote bool, err error) {
 		err = cerr
 	}
 	if err != nil {
-		return false, fmt.Errorf("producer snapshot %d: %w", s.mapEnd, err)
+		err = fmt.Errorf("producer snapshot %d: %w", s.mapEnd, err)
+		return false, errors.Join(err, s.cfg.FS.Remove(s.path(s.mapEnd)))
 	}
 	s.addSnapshot(s.mapEnd)
 	s.lastSnap = s.mapEnd

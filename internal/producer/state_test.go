@@ -371,4 +371,3 @@ func BenchmarkAdd(b *testing.B) {
 		h.BaseSequence, h.BaseOffset, h.LastOffset = seq, h.BaseOffset+1, h.LastOffset+1
 	}
 }
-
