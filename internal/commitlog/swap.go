@@ -73,13 +73,16 @@ func (ld *loader) remove(n segment.FileName) error {
 }
 
 // completeSwaps finishes replacements: every file numbered within the offsets
-// that the swaps cover goes, then the swaps get their final names.
+// that the swaps cover goes, then the swaps get their final names. A swap
+// without a record covers no offset; Kafka leaves it the transaction index of the
+// segment it replaces, whose aborted transactions are not in it any more.
 func (ld *loader) completeSwaps(swaps []segment.FileName) error {
 	l := ld.l
 	if len(swaps) == 0 {
 		return nil
 	}
 	from, to := kafka.Offset(math.MaxInt64), kafka.Offset(math.MinInt64)
+	replaced := map[kafka.Offset]bool{}
 	for _, n := range swaps {
 		if n.Ext != segment.LogExt {
 			continue
@@ -95,6 +98,7 @@ func (ld *loader) completeSwaps(swaps []segment.FileName) error {
 			return fmt.Errorf("swap %d: %w", n.Base, err)
 		}
 		from, to = min(from, n.Base), max(to, next)
+		replaced[n.Base] = true
 	}
 	names, err := l.fs.ReadDir(l.Dir())
 	if err != nil {
@@ -102,7 +106,10 @@ func (ld *loader) completeSwaps(swaps []segment.FileName) error {
 	}
 	for _, d := range names {
 		n, ok := segment.ParseName(d.Name())
-		if ok && d.Type().IsRegular() && n.Suffix != segment.SwapSuffix && n.Base >= from && n.Base < to {
+		if !ok || !d.Type().IsRegular() || n.Suffix == segment.SwapSuffix {
+			continue
+		}
+		if n.Base >= from && n.Base < to || replaced[n.Base] && n.Ext != segment.SnapshotExt {
 			if err := ld.remove(n); err != nil {
 				return err
 			}
@@ -236,7 +243,13 @@ func (l *Log) ReplaceSegments(generation uint64, cleaned, old []*segment.Segment
 func (l *Log) retireLocked(old []*segment.Segment, cleaned *segmentList, ends []kafka.Offset) error {
 	for _, s := range old {
 		base := s.BaseOffset()
-		if err := s.ChangeSuffix(segment.DeletedSuffix); err != nil {
+		err := s.ChangeSuffix(segment.DeletedSuffix)
+		if vfs.IsFull(err) {
+			// No room for longer names. Its readers have the files open.
+			_ = s.ChangeSuffix("")
+			err = s.Delete()
+		}
+		if err != nil {
 			return err
 		}
 		// At load a swap removes what is numbered within it; the others go here.

@@ -30,7 +30,7 @@ var layers = map[string]int{
 	"internal/record": 2, "internal/index": 2, "internal/checkpoint": 2, "internal/sendfile": 2, "internal/group": 2,
 	"internal/segment": 3, "internal/producer": 3, "internal/wire": 3,
 	"internal/commitlog": 4, "internal/metadata": 4, "internal/server": 4,
-	"internal/quorum": 5,
+	"internal/quorum": 5, "internal/cleaner": 5,
 	"internal/logdir": 6, "internal/dump": 6, "internal/verify": 6,
 	"internal/replica":     7,
 	"internal/coordinator": 8, "internal/controller": 8,
@@ -253,7 +253,7 @@ func TestPurePackagesDoNotReadTheClock(t *testing.T) {
 }
 
 func TestFilesAreReachedThroughVfs(t *testing.T) {
-	below := []string{"internal/record", "internal/index", "internal/checkpoint", "internal/segment", "internal/producer", "internal/commitlog", "internal/metadata", "internal/quorum", "internal/logdir", "internal/replica", "internal/coordinator", "internal/controller", "internal/verify", "internal/dump"}
+	below := []string{"internal/record", "internal/index", "internal/checkpoint", "internal/segment", "internal/producer", "internal/commitlog", "internal/cleaner", "internal/metadata", "internal/quorum", "internal/logdir", "internal/replica", "internal/coordinator", "internal/controller", "internal/verify", "internal/dump"}
 	banned := map[string]bool{"Open": true, "OpenFile": true, "Create": true, "ReadFile": true, "WriteFile": true, "Rename": true, "Remove": true, "RemoveAll": true, "Mkdir": true, "MkdirAll": true, "ReadDir": true, "Stat": true, "Truncate": true}
 	for _, f := range sources(t) {
 		if isTest(f.rel) || !contains(below, pkgOf(f.rel)) {
