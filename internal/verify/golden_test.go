@@ -153,8 +153,8 @@ func TestEverySingleFlippedBitIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		for at := range info.Size() {
-			if ext == ".log" && at >= 61 && at%7 != 0 {
-				continue // every byte of the first header, every seventh of the rest
+			if ext == ".log" && at >= 61 && at%37 != 0 {
+				continue // every byte of the first header, some of the rest
 			}
 			bit := uint(at) % 8
 			flip(t, file, at, bit, func() {

@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"bytes"
 	"errors"
 	"io/fs"
 	"slices"
@@ -265,7 +264,7 @@ func (p *partition) allZero(f vfs.File, from, to int64) bool {
 	buf := make([]byte, 64<<10)
 	for from < to {
 		n, err := f.ReadAt(buf[:min(int64(len(buf)), to-from)], from)
-		if n == 0 || len(bytes.TrimLeft(buf[:n], "\x00")) > 0 {
+		if n == 0 || !zero(buf[:n]) {
 			return err == nil && n == 0
 		}
 		from += int64(n)
