@@ -23,16 +23,19 @@ func (c *Controller) EnsureTopics(names []string) ([]CreatedTopic, error) {
 	}
 	made := map[string]CreatedTopic{}
 	if len(missing) > 0 {
+		var created []CreatedTopic
 		_, err := c.q.Update(func(image *metadata.Image) ([]metadata.Record, error) {
-			created, records := c.createTopics(image, missing, givenOrder)
-			for _, t := range created {
-				made[t.Name] = t
-			}
+			var records []metadata.Record
+			created, records = c.createTopics(image, missing, givenOrder)
 			return records, nil
 		})
 		if err != nil {
 			return nil, err
 		}
+		for _, t := range created {
+			made[t.Name] = t
+		}
+		c.placeCreated(created)
 	}
 	for _, name := range names {
 		result, ok := made[name]

@@ -25,6 +25,10 @@ type Config struct {
 	BrokerEndpoints, ControllerEndpoints []metadata.Endpoint
 	// LogDirs are the ids of the online data directories.
 	LogDirs []kafka.UUID
+	// DirectoryOf says in which directory a partition of this broker lies. It is
+	// asked about new partitions once they are committed, when there are several
+	// directories. Nil: their directories stay unassigned until the next start.
+	DirectoryOf func(kafka.TopicPartition) (id kafka.UUID, ok bool)
 
 	Logger *slog.Logger      // nil: nothing is logged
 	NewID  func() kafka.UUID // nil: metadata.RandomUUID

@@ -58,7 +58,19 @@ func (c *Controller) CreateTopics(topics []NewTopic, validateOnly bool) ([]Creat
 		}
 		return records, nil
 	})
+	if err == nil && !validateOnly {
+		c.placeCreated(results)
+	}
 	return results, err
+}
+
+// placeCreated is placeNew for the topics that were created.
+func (c *Controller) placeCreated(results []CreatedTopic) {
+	for i := range results {
+		if results[i].Err == nil {
+			c.placeNew(results[i].Name)
+		}
+	}
 }
 
 // configOrder says in which order a topic's settings are written.

@@ -122,6 +122,34 @@ func (c *Controller) PlaceReplicas(placements []Placement) error {
 	})
 }
 
+// placeNew records where the broker has put partitions that were just created.
+// They exist whatever becomes of it, so an error is only logged: the next start
+// tells again.
+func (c *Controller) placeNew(topics ...string) {
+	image := c.Image()
+	if b := image.Broker(c.id); c.cfg.DirectoryOf == nil || b == nil || len(b.LogDirs) < 2 {
+		return
+	}
+	var placements []Placement
+	for _, name := range topics {
+		t := image.Topic(name)
+		if t == nil {
+			continue
+		}
+		for n, p := range t.Partitions.All() {
+			if p.Directory(c.id) != kafka.DirUnassigned {
+				continue
+			}
+			if id, ok := c.cfg.DirectoryOf(kafka.TopicPartition{Topic: name, Partition: n}); ok {
+				placements = append(placements, Placement{t.ID, n, id})
+			}
+		}
+	}
+	if err := c.PlaceReplicas(placements); err != nil {
+		c.cfg.Logger.Warn("directories of new partitions not recorded", "topics", topics, "error", err)
+	}
+}
+
 func (c *Controller) place(image *metadata.Image, at Placement) metadata.Record {
 	t := image.TopicByID(at.TopicID)
 	if t == nil {

@@ -202,6 +202,27 @@ func TestRegistrationOfSeveralDirectories(t *testing.T) {
 	}
 }
 
+func TestNewPartitionsOfSeveralDirectoriesArePlaced(t *testing.T) {
+	c := &cluster{t: t, disk: memfs.New(), dirs: 2}
+	c.format(nil)
+	c.start(Unclean)
+	dirs := c.Image().Broker(1).LogDirs
+	c.cfg.DirectoryOf = func(tp kafka.TopicPartition) (kafka.UUID, bool) { return dirs[tp.Partition%2], tp.Partition < 3 }
+	end := c.Image().End
+	c.create(topic("t", 2))
+	if _, err := c.CreatePartitions([]MorePartitions{{Topic: "t", Count: 4}}, false); err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range []kafka.UUID{dirs[0], dirs[1], dirs[0], kafka.DirUnassigned} {
+		if got := c.Image().Partition(kafka.TopicPartition{Topic: "t", Partition: int32(n)}).Directory(1); got != want {
+			t.Errorf("partition %d is recorded in %s, want %s", n, got, want)
+		}
+	}
+	if got := len(batches(logRecords(t, c.disk, end))); got != 4 {
+		t.Errorf("%d batches, want creation and placement twice", got)
+	}
+}
+
 func TestProducerIDBlocksAreNeverGivenTwice(t *testing.T) {
 	c := newCluster(t, "")
 	var got []kafka.ProducerID

@@ -52,6 +52,13 @@ func (c *Controller) CreatePartitions(topics []MorePartitions, validateOnly bool
 		}
 		return records, nil
 	})
+	if err == nil && !validateOnly {
+		for i := range topics {
+			if results[i] == nil {
+				c.placeNew(topics[i].Topic)
+			}
+		}
+	}
 	return results, err
 }
 
