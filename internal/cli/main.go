@@ -75,25 +75,36 @@ func (p *Process) runNative(args []string) int {
 			return p.runCommand(context.Background(), args)
 		}
 	}
+	ctx, ended := p.interruptible()
+	code := p.runCommand(ctx, args)
+	if s := ended(); s != nil {
+		return signalStatus(s)
+	}
+	return code
+}
+
+// interruptible returns a context that SIGINT and SIGTERM end, and what to call
+// at the end of the command: it says which signal came, if one did. A second
+// signal ends the process at once.
+func (p *Process) interruptible() (ctx context.Context, ended func() os.Signal) {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	defer signal.Stop(signals)
 	go func() {
 		select {
 		case s := <-signals:
-			signal.Stop(signals) // the next one ends the process at once
+			signal.Stop(signals)
 			cancel(endedBy{s})
 		case <-ctx.Done():
 		}
 	}()
-	code := p.runCommand(ctx, args)
-	var ended endedBy
-	if errors.As(context.Cause(ctx), &ended) {
-		return signalStatus(ended.signal)
+	return ctx, func() os.Signal {
+		signal.Stop(signals)
+		var e endedBy
+		errors.As(context.Cause(ctx), &e)
+		cancel(nil)
+		return e.signal
 	}
-	return code
 }
 
 // endedBy is why a command's context ended.
