@@ -59,8 +59,9 @@ type Candidate struct {
 
 // Options say whose logs are cleaned. All but Logger and OnRound are needed.
 type Options struct {
-	// Logs lists the logs that are open and whose disk is well. A log that is not
-	// listed any more is never listed again.
+	// Logs lists the compacted logs that are open and whose disk is well, in a
+	// slice that becomes the cleaner's. One that is paused when it leaves the list
+	// never comes back.
 	Logs func() []Candidate
 	// SetCleaned makes durable how far a log is clean, unless the log was cut since
 	// the generation (commitlog.Log.Generation) or is gone.

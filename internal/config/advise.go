@@ -40,7 +40,10 @@ func (b *Broker) WithoutEffect() []string {
 		}
 		switch k.Class {
 		case ClassNote, ClassM3:
-			names = append(names, name)
+			// The table marks some keys of the cleaner so; here they do what they do in Kafka.
+			if !strings.HasPrefix(name, "log.cleaner.") {
+				names = append(names, name)
+			}
 		case ClassM2:
 			if name != "inter.broker.listener.name" {
 				names = append(names, name)
@@ -56,7 +59,7 @@ func (b *Broker) WithoutEffect() []string {
 
 // pending reports whether a key of the first phase has no effect yet.
 func pending(name string) bool {
-	for _, prefix := range []string{"log.cleaner.", "group.consumer.", "quota.", "sasl.", "ssl.", "super.users",
+	for _, prefix := range []string{"group.consumer.", "quota.", "sasl.", "ssl.", "super.users",
 		"allow.everyone.", "transaction.", "transactional.", "unclean.leader.", "add.partitions.to.txn."} {
 		if strings.HasPrefix(name, prefix) {
 			return true

@@ -82,6 +82,14 @@ type Broker struct {
 	RecoveryThreadsPerDir              int
 	Sync                               string // kafka
 
+	CleanerEnable         bool
+	CleanerThreads        int
+	CleanerDedupeBytes    int64   // log.cleaner.dedupe.buffer.size, of all threads together
+	CleanerLoadFactor     float64 // log.cleaner.io.buffer.load.factor
+	CleanerBufferBytes    int     // log.cleaner.io.buffer.size, of all threads together
+	CleanerBytesPerSecond float64
+	CleanerBackoff        time.Duration
+
 	ProducerIDExpiration              time.Duration
 	ProducerIDExpirationCheckInterval time.Duration
 

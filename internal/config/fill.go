@@ -92,6 +92,13 @@ func (b *Broker) fillLog() {
 	b.InitialTaskDelay = b.duration("log.initial.task.delay.ms")
 	b.RecoveryThreadsPerDir = int(b.number("num.recovery.threads.per.data.dir"))
 	b.Sync = b.text("varve.sync")
+	b.CleanerEnable = b.flag("log.cleaner.enable")
+	b.CleanerThreads = int(b.number("log.cleaner.threads"))
+	b.CleanerDedupeBytes = b.number("log.cleaner.dedupe.buffer.size")
+	b.CleanerLoadFactor = mustFloat("log.cleaner.io.buffer.load.factor", b.text("log.cleaner.io.buffer.load.factor"))
+	b.CleanerBufferBytes = int(b.number("log.cleaner.io.buffer.size"))
+	b.CleanerBytesPerSecond = mustFloat("log.cleaner.io.max.bytes.per.second", b.text("log.cleaner.io.max.bytes.per.second"))
+	b.CleanerBackoff = b.duration("log.cleaner.backoff.ms")
 	b.ProducerIDExpiration = b.duration("producer.id.expiration.ms")
 	b.ProducerIDExpirationCheckInterval = b.duration("producer.id.expiration.check.interval.ms")
 }

@@ -126,6 +126,7 @@ func TestWarnings(t *testing.T) {
 		{"an unknown key without neighbours", valid + "zookeeper.connect=h", "zookeeper.connect: unknown key"},
 		{"a key set twice", valid + "num.partitions=1\nnum.partitions=2", "num.partitions: set twice, in lines 7 and 8; the last one counts"},
 		{"repeated list members", valid + "advertised.listeners=PLAINTEXT://h:1,PLAINTEXT://h:1", "advertised.listeners: has duplicate values"},
+		{"every key of the cleaner has its effect", valid + "num.io.threads=16\nlog.cleaner.threads=2\nlog.cleaner.io.buffer.size=1000000\nlog.cleaner.backoff.ms=5", "keys without effect: num.io.threads"},
 		{"keys without effect are named together", valid + "num.io.threads=16\nnum.network.threads=9", "keys without effect: num.io.threads, num.network.threads"},
 		{"no data directory", strings.Replace(valid, "log.dirs=/d\n", "", 1), "/tmp may not survive a restart"},
 		{"the old name of the id", strings.Replace(valid, "node.id", "broker.id", 1), "broker.id: is deprecated; use node.id"},

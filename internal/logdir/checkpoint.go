@@ -13,19 +13,19 @@ import (
 	"github.com/varvelog/varve/internal/vfs"
 )
 
-// checkpointKind is one of the offset checkpoints that this package writes; the
-// cleaner writes its own.
+// checkpointKind is one of the offset checkpoints of a data directory.
 type checkpointKind int
 
 const (
 	recoveryPoints checkpointKind = iota
 	logStarts
 	highWatermarks
+	firstDirties // what the cleaner has not been through
 	checkpointKinds
 )
 
 func (k checkpointKind) fileName() string {
-	return [checkpointKinds]string{checkpoint.RecoveryPointFile, checkpoint.LogStartFile, checkpoint.HighWatermarkFile}[k]
+	return [checkpointKinds]string{checkpoint.RecoveryPointFile, checkpoint.LogStartFile, checkpoint.HighWatermarkFile, checkpoint.CleanerFile}[k]
 }
 
 // offset is what the file holds for a log; false when it has no entry.
@@ -37,6 +37,8 @@ func (k checkpointKind) offset(p *partition) (kafka.Offset, bool) {
 		// An entry only where the files do not say it themselves.
 		start := p.log.StartOffset()
 		return start, start > p.log.Segments()[0].BaseOffset()
+	case firstDirties:
+		return p.firstDirty()
 	}
 	return p.log.HighWatermark(), true
 }
@@ -52,7 +54,7 @@ type checkpointFile struct {
 	blank   bool       // the file has 0 bytes: never written
 }
 
-// readCheckpoints reads the three files. What cannot be read as a checkpoint is
+// readCheckpoints reads the files. What cannot be read as a checkpoint is
 // taken as empty and written anew at the end of Load: a recovery point of 0
 // means a full scan, nothing is lost by it. An error is one of the disk.
 func (m *Manager) readCheckpoints(d *dir) error {
@@ -73,10 +75,6 @@ func (m *Manager) readCheckpoints(d *dir) error {
 		default:
 			return err
 		}
-	}
-	cleaner := filepath.Join(d.path, checkpoint.CleanerFile)
-	if _, err := m.o.FS.Stat(cleaner); errors.Is(err, fs.ErrNotExist) {
-		return m.createEmpty(cleaner)
 	}
 	return nil
 }

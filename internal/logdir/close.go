@@ -23,6 +23,7 @@ func (m *Manager) Close(brokerEpoch int64) error {
 	}
 	m.changing.Lock() // a creation or deletion that is under way ends first
 	defer m.changing.Unlock()
+	m.stopCleaner()
 	m.jobs.stop()
 	var wg sync.WaitGroup
 	errs := make([]error, len(m.dirs))
@@ -46,7 +47,7 @@ func (m *Manager) closeDir(d *dir, brokerEpoch int64) error {
 		return err
 	}
 	for k := range checkpointKinds {
-		if file := &d.checkpoints[k]; file.blank && k != highWatermarks {
+		if file := &d.checkpoints[k]; file.blank && k != highWatermarks && k != firstDirties {
 			file.written = nil // a clean stop leaves a header without entries in these two, as Kafka's does
 		}
 		if err := m.writeCheckpoint(d, k, nil); err != nil {

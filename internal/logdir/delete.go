@@ -75,6 +75,7 @@ func (m *Manager) deleteOne(p *partition) error {
 	if err := p.dir.err(); err != nil {
 		return err
 	}
+	m.endCleaning(p.log)
 	path := filepath.Join(p.dir.path, uniqueName(p.tp, m.o.NewID(), deleteSuffix))
 	if err := p.log.Rename(path); err != nil {
 		m.goOffline(p.dir, "delete", err)

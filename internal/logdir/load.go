@@ -54,6 +54,7 @@ func (m *Manager) Load(o LoadOptions) error {
 	}
 	m.loaded.Store(true)
 	m.schedule()
+	m.startCleaner()
 	return nil
 }
 
@@ -220,6 +221,9 @@ func (l *loading) openOne(f found) {
 	switch {
 	case err == nil:
 		p.log = log
+		if first, ok := d.checkpoints[firstDirties].written[f.tp]; ok && first <= log.EndOffset() {
+			p.cleaned, p.isCleaned = first, true
+		}
 		m.mu.Lock()
 		m.logs[f.tp] = p
 		m.mu.Unlock()
@@ -259,7 +263,8 @@ func (m *Manager) logOptions(p *partition, path string, id kafka.TopicID, c comm
 		PersistRecoveryPoint: func(o kafka.Offset) error {
 			return m.persistRecoveryPoint(p, o)
 		},
-		OnFailure: func(err error) { m.goOffline(d, "log", err) },
+		OnTruncate: func(o kafka.Offset) { m.cutCleaned(p, o) },
+		OnFailure:  func(err error) { m.goOffline(d, "log", err) },
 	}
 }
 

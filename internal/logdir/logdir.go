@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/varvelog/varve/internal/cleaner"
 	"github.com/varvelog/varve/internal/commitlog"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/segment"
@@ -47,6 +48,8 @@ type Options struct {
 	Scratch *commitlog.Scratch
 
 	Intervals Intervals
+	// Cleaner are the settings of compaction; nil: compacted topics are not compacted.
+	Cleaner *cleaner.Config
 
 	Now    func() time.Time // nil: time.Now
 	Logger *slog.Logger     // nil: nothing is logged
@@ -58,6 +61,8 @@ type Options struct {
 	// is 0 no directory is left and the broker has to stop. It must not wait for
 	// a log.
 	OnOffline func(o Offline, online int)
+	// OnCompacted is told about each round of compaction. May be nil.
+	OnCompacted func(l *commitlog.Log, s cleaner.Stats)
 }
 
 // Intervals are the periods of the background tasks. Zero turns a task off.
@@ -93,7 +98,8 @@ type Manager struct {
 	dirs      []*dir // in the order of Options.Dirs
 	clusterID string
 	jobs      jobs
-	files     *segment.Files // of all logs
+	cleaner   *cleaner.Cleaner // nil without compaction
+	files     *segment.Files   // of all logs
 
 	mu     sync.RWMutex // guards logs and failed
 	logs   map[kafka.TopicPartition]*partition
@@ -109,6 +115,10 @@ type partition struct {
 	log *commitlog.Log
 	tp  kafka.TopicPartition
 	dir *dir
+
+	cleanedMu sync.Mutex
+	cleaned   kafka.Offset // see firstDirty; guarded by cleanedMu
+	isCleaned bool         // cleaned is known; guarded by cleanedMu
 }
 
 // failure is why a partition was not opened.

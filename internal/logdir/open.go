@@ -36,6 +36,7 @@ func Open(o Options) (*Manager, error) {
 		m.dirs = append(m.dirs, &dir{path: path, brokerEpoch: checkpoint.NoBrokerEpoch})
 	}
 	m.jobs.init()
+	m.newCleaner()
 	if err := m.open(); err != nil {
 		m.unlock()
 		return nil, err

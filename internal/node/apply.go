@@ -48,6 +48,7 @@ func (n *Node) applyDynamic(image *metadata.Image) {
 		n.log.Warn("stored broker settings without effect", "keys", ignored)
 	}
 	n.cfg.Store(cfg)
+	n.dirs.ConfigureCleaner(cleanerConfig(cfg))
 }
 
 // offsetsTopic has the group coordinator load the partitions of

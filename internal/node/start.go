@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/varvelog/varve/internal/broker"
+	"github.com/varvelog/varve/internal/cleaner"
 	"github.com/varvelog/varve/internal/commitlog"
 	"github.com/varvelog/varve/internal/config"
 	"github.com/varvelog/varve/internal/controller"
@@ -101,12 +102,24 @@ func (n *Node) openDirs() error {
 		Now: n.opts.Now, Logger: n.log,
 		OnOffline: n.offline,
 	}
+	if cfg.CleanerEnable {
+		c := cleanerConfig(cfg)
+		o.Cleaner = &c
+	}
 	if cfg.AutoFormat {
 		o.Format = n.format
 	}
 	var err error
 	n.dirs, err = logdir.Open(o)
 	return err
+}
+
+// cleanerConfig is how compaction runs.
+func cleanerConfig(cfg *config.Broker) cleaner.Config {
+	return cleaner.Config{
+		Threads: cfg.CleanerThreads, DedupeBytes: cfg.CleanerDedupeBytes, LoadFactor: cfg.CleanerLoadFactor,
+		BufferBytes: cfg.CleanerBufferBytes, BytesPerSecond: cfg.CleanerBytesPerSecond, Backoff: cfg.CleanerBackoff,
+	}
 }
 
 // recoveryThreads is num.recovery.threads.per.data.dir when somebody set it,
