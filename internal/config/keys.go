@@ -127,6 +127,7 @@ var loadKeys = sync.OnceValue(parseKeys)
 func parseKeys() *keyTable {
 	t := &keyTable{byScope: map[Scope][]Key{}, byName: map[Scope]map[string]Key{}}
 	docs := parseDocs(docsTSV)
+	synonyms := map[string]string{} // texts of broker keys by the topic key that they are the default of
 	rows := strings.Split(strings.TrimSuffix(keysTSV, "\n"), "\n")
 	for i, row := range rows[1:] {
 		k, err := parseKey(row)
@@ -135,9 +136,18 @@ func parseKeys() *keyTable {
 		}
 		k.Doc = docs[k.Name]
 		t.add(k)
+		if k.Scope == ScopeTopic && k.Synonym != "" && docs[k.Synonym] == "" {
+			synonyms[k.Synonym] = "Default of the topic setting " + k.Name + ". " + k.Doc
+		}
 	}
 	for _, k := range ownKeys() {
 		t.add(k)
+	}
+	for i, k := range t.byScope[ScopeBroker] {
+		if k.Doc == "" {
+			k.Doc = synonyms[k.Name]
+			t.byScope[ScopeBroker][i], t.byName[ScopeBroker][k.Name] = k, k
+		}
 	}
 	for scope := range t.byScope {
 		sort.Slice(t.byScope[scope], func(i, j int) bool {
