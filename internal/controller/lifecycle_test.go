@@ -152,6 +152,33 @@ func TestTakeoverWritesKafkasRecords(t *testing.T) {
 	}
 }
 
+// TestFormattedDirectoriesAreStartedAtTheirLevel: never started before, formatted
+// by 4.4.0 (a snapshot) and by 3.9.2 (bootstrap.checkpoint).
+func TestFormattedDirectoriesAreStartedAtTheirLevel(t *testing.T) {
+	level := func(name string, n int) string {
+		return fmt.Sprintf(`{"type":"FEATURE_LEVEL_RECORD","version":0,"data":{"name":%q,"featureLevel":%d}}`, name, n)
+	}
+	begin := `{"type":"BEGIN_TRANSACTION_RECORD","version":0,"data":{"name":"Bootstrap records"}}`
+	end := `{"type":"END_TRANSACTION_RECORD","version":0,"data":{}}`
+	minISR := `{"type":"CONFIG_RECORD","version":0,"data":{"resourceType":4,"resourceName":"","name":"min.insync.replicas","value":"1"}}`
+	tests := map[string][]string{
+		"01-fresh-4.4.0": {begin, level(metadata.MetadataVersion, 33), level(metadata.ELRVersion, 1), level(metadata.GroupVersion, 1),
+			level(metadata.ShareVersion, 2), level(metadata.StreamsVersion, 1), level(metadata.TransactionVersion, 2), minISR, end},
+		"01-fresh-3.9.2": {begin, level(metadata.MetadataVersion, 21), end},
+	}
+	for name, want := range tests {
+		c := &cluster{t: t, disk: memfs.New(), dirs: 1}
+		golden.Load(t, name).Stage(t, "formatted").UnpackTo(t, c.disk, "/data")
+		c.start(Unclean)
+		got := batches(logRecords(t, c.disk, 0))[1]
+		if diff := cmp.Diff(strings.Join(want, "\n"), got); diff != "" {
+			t.Errorf("%s: bootstrap (-want +got):\n%s", name, diff)
+		}
+		c.stop()
+		c.start(c.epoch)
+	}
+}
+
 func TestACleanStopAndStartCostTwoLeaderEpochs(t *testing.T) {
 	c := newCluster(t, "")
 	c.create(topic("t", 2))
