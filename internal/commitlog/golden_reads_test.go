@@ -128,6 +128,7 @@ func openStage(t *testing.T, disk vfs.FS, root string, stage *golden.Stage, p *g
 	case "wide":
 		c.IndexInterval = 100
 	}
+	now := newest(stage).Add(time.Second)
 	l, err := Open(Options{
 		FS: disk, Dir: root + "/" + p.Dir, Partition: tp, Config: c,
 		// Stages of Kafka's log code alone have no marker; their names tell.
@@ -135,7 +136,7 @@ func openStage(t *testing.T, disk vfs.FS, root string, stage *golden.Stage, p *g
 		RecoveryPoint:  at("recovery-point-offset-checkpoint"),
 		LogStartOffset: at("log-start-offset-checkpoint"),
 		HighWatermark:  at("replication-offset-checkpoint"),
-		Now:            func() time.Time { return newest(stage).Add(time.Second) },
+		Now:            func() time.Time { return now },
 		AfterDelay:     func(time.Duration, func()) {},
 		OnFailure:      func(err error) { t.Errorf("log failed: %v", err) },
 	})
