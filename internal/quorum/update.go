@@ -138,7 +138,9 @@ func (q *Quorum) writeLocked() {
 	}
 	for _, op := range ops {
 		op.done, op.err = true, err
-		q.maintenance.bytes += int64(op.size)
+		if err == nil {
+			q.maintenance.bytes += int64(op.size)
+		}
 	}
 	q.maintenance.lastWrite = q.o.Now()
 	q.writing = false
