@@ -1,4 +1,9 @@
+//go:build !race && !invariants
+
 package broker_test
+
+// The race detector makes pools forget, and invariants are checked with
+// arguments that escape: costs are those of the product build.
 
 import (
 	"bytes"
@@ -155,7 +160,7 @@ func TestHotPathsAllocateNothing(t *testing.T) {
 			for range 100 {
 				c.round(f)
 			}
-			if got := testing.AllocsPerRun(500, func() { c.round(f) }); got > f.allocs {
+			if got := testing.AllocsPerRun(max(200, 20_000_000/(len(f.frames)+10_000)), func() { c.round(f) }); got > f.allocs {
 				t.Errorf("%.0f allocations a round, want %.0f", got, f.allocs)
 			}
 		})

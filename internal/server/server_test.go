@@ -316,6 +316,8 @@ func TestAfterWriteRunsOnceTheAnswerIsWrittenOrQueuedBehindInput(t *testing.T) {
 		defer mu.Unlock()
 		return len(order) == 2
 	})
+	mu.Lock()
+	defer mu.Unlock()
 	if order[0] != 1 || order[1] != 2 {
 		t.Errorf("hooks ran in order %v, want [1 2]", order)
 	}
@@ -465,18 +467,17 @@ func TestClaimedSizesTakeNoMemory(t *testing.T) {
 	eventually(t, "memory of the answered request given back", func() bool { return a.RequestBytes() == 0 })
 }
 
-func TestClientIDsAreRememberedWithoutCost(t *testing.T) {
-	var got []string
-	h := &testHandler{}
-	h.served = func(r *Request) { got = append(got, r.ClientID()) }
+func TestClientIDsAreRemembered(t *testing.T) {
+	ids := make(chan string, 2)
+	h := &testHandler{served: func(r *Request) { ids <- r.ClientID() }}
 	l, _ := listen(t, Config{}, h)
 	c := dial(t, l)
 	write(t, c, request(keyEcho, 1, 1, nil))
-	wantAnswer(t, c, 1, []byte{})
 	null := []byte{0, 0, 0, 10, 0, 3, 0, 1, 0, 0, 0, 2, 0xff, 0xfe}
 	write(t, c, null)
-	wantAnswer(t, c, 2, []byte{})
-	if got[0] != "test" || got[1] != "" {
-		t.Errorf("client ids %q, want [test, empty]", got)
+	for _, want := range []string{"test", ""} {
+		if got := <-ids; got != want {
+			t.Errorf("client id %q, want %q", got, want)
+		}
 	}
 }
