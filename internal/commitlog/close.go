@@ -9,13 +9,14 @@ import (
 // Close is the clean end of a log: everything is flushed, a producer snapshot
 // at the end offset is left, indexes are cut to their entries and the files
 // closed. The recovery point is then the end offset. A second call does nothing.
-// A log that is offline is closed without another write.
+// A log that is offline is closed without another write, and Close returns why
+// it is: it was not closed cleanly.
 func (l *Log) Close() error {
 	if l.closed.Load() {
 		return nil
 	}
-	if l.Failure() != nil {
-		return l.Abandon()
+	if failed := l.Failure(); failed != nil {
+		return errors.Join(failed, l.Abandon())
 	}
 	err := l.closeClean()
 	if err != nil {

@@ -3,6 +3,7 @@ package commitlog
 import (
 	"errors"
 
+	"github.com/varvelog/varve/internal/index"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/segment"
 )
@@ -78,7 +79,7 @@ func (l *Log) lookup(bound kafka.Offset, find func() (segment.TimeMatch, bool, e
 		}
 		m, ok, err := find()
 		switch {
-		case errors.Is(err, segment.ErrClosed):
+		case errors.Is(err, segment.ErrClosed), errors.Is(err, index.ErrClosed):
 			continue
 		case err != nil:
 			return notFound(), l.readError(err)

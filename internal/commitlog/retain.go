@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/varvelog/varve/internal/index"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/producer"
 	"github.com/varvelog/varve/internal/record"
@@ -103,15 +104,15 @@ func (l *Log) confirmAges(limit int64) error {
 			_, err = s.ConfirmMaxTimestamp()
 		}
 		switch {
-		case errors.Is(err, segment.ErrClosed):
-			continue
+		case errors.Is(err, segment.ErrClosed), errors.Is(err, index.ErrClosed):
+			continue // another round was faster
 		case errors.Is(err, record.ErrCorrupt):
 			return nil // what cannot be read is not deleted by age
 		case err != nil:
 			return l.readError(err)
 		}
 		if largest, err = s.LargestTimestamp(); err != nil || int64(now)-int64(largest) <= limit {
-			return l.readError(err)
+			return l.readError(err) // young enough: it stays, and so do those behind it
 		}
 	}
 	return nil
