@@ -171,6 +171,9 @@ func (b *Broker) decode(c *Context, q kmsg.Request) error {
 	}
 	body = bytes.Clone(body)
 	c.Request.Release()
+	if err := c.Request.Flush(); err != nil { // the handler may wait
+		return err
+	}
 	if err := q.ReadFrom(body); err != nil {
 		return fmt.Errorf("%w: %w", err, wire.ErrMalformed)
 	}
