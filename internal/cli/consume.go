@@ -151,7 +151,7 @@ func (a *app) poll(ctx context.Context, c *client, f *consumeFlags, plan *readPl
 		pollCtx, cancel := context.WithTimeout(ctx, wait)
 		fetches := c.PollRecords(pollCtx, pollLimit(f.max, n))
 		cancel()
-		if ctx.Err() != nil {
+		if ended(ctx) {
 			return n, nil
 		}
 		if err := fetchProblem(fetches); err != nil {
@@ -186,6 +186,10 @@ func (a *app) poll(ctx context.Context, c *client, f *consumeFlags, plan *readPl
 	}
 	return n, nil
 }
+
+// ended reports whether a signal told the command to stop, which for a reader
+// is a normal end.
+func ended(ctx context.Context) bool { return ctx.Err() != nil }
 
 func pollLimit(most, n int64) int {
 	if most <= 0 || most-n > math.MaxInt32 {

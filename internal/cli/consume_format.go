@@ -108,13 +108,13 @@ func (p *recordPrinter) parse(format string) error {
 
 func (p *recordPrinter) begin() {
 	if p.form == "json" {
-		p.out.WriteString(`{"records":[`)
+		put(p.out, `{"records":[`)
 	}
 }
 
 func (p *recordPrinter) end() {
 	if p.form == "json" {
-		p.out.WriteString("]}\n")
+		put(p.out, "]}\n")
 	}
 }
 
@@ -124,7 +124,7 @@ func (p *recordPrinter) print(r *kgo.Record) error {
 	}
 	for _, part := range p.parts {
 		if part.property == 0 {
-			p.out.WriteString(part.literal)
+			put(p.out, part.literal)
 			continue
 		}
 		p.printProperty(r, part.property)
@@ -135,32 +135,32 @@ func (p *recordPrinter) print(r *kgo.Record) error {
 func (p *recordPrinter) printProperty(r *kgo.Record, property byte) {
 	switch property {
 	case 't':
-		p.out.WriteString(r.Topic)
+		put(p.out, r.Topic)
 	case 'p':
-		p.out.WriteString(strconv.FormatInt(int64(r.Partition), 10))
+		put(p.out, strconv.FormatInt(int64(r.Partition), 10))
 	case 'o':
-		p.out.WriteString(strconv.FormatInt(r.Offset, 10))
+		put(p.out, strconv.FormatInt(r.Offset, 10))
 	case 'T':
-		p.out.WriteString(strconv.FormatInt(r.Timestamp.UnixMilli(), 10))
+		put(p.out, strconv.FormatInt(r.Timestamp.UnixMilli(), 10))
 	case 'C':
-		p.out.WriteString(timestampName(r) + ":" + strconv.FormatInt(r.Timestamp.UnixMilli(), 10))
+		put(p.out, timestampName(r)+":"+strconv.FormatInt(r.Timestamp.UnixMilli(), 10))
 	case 'k':
 		p.orNull(r.Key)
 	case 'v', 's':
 		p.orNull(r.Value)
 	case 'K':
-		p.out.WriteString(lengthOf(r.Key))
+		put(p.out, lengthOf(r.Key))
 	case 'V', 'S':
-		p.out.WriteString(lengthOf(r.Value))
+		put(p.out, lengthOf(r.Value))
 	case 'h':
 		if len(r.Headers) == 0 {
-			p.out.WriteString("NO_HEADERS")
+			put(p.out, "NO_HEADERS")
 		}
 		for i, h := range r.Headers {
 			if i > 0 {
-				p.out.WriteByte(',')
+				put(p.out, ",")
 			}
-			p.out.WriteString(h.Key + ":")
+			put(p.out, h.Key+":")
 			p.orNull(h.Value)
 		}
 	}
@@ -187,10 +187,10 @@ func lengthOf(b []byte) string {
 
 func (p *recordPrinter) orNull(b []byte) {
 	if b == nil {
-		p.out.WriteString(p.null)
+		put(p.out, p.null)
 		return
 	}
-	p.out.Write(b)
+	put(p.out, string(b))
 }
 
 // jsonRecord is a record under -o json; what is no text is base64 in a field of
@@ -226,7 +226,7 @@ func (p *recordPrinter) printJSON(r *kgo.Record) error {
 		rec.Headers = append(rec.Headers, jsonHeader{h.Key, value})
 	}
 	if p.form == "json" && !p.first {
-		p.out.WriteByte(',')
+		put(p.out, ",")
 	}
 	p.first = false
 	enc := json.NewEncoder(p.out)
@@ -245,3 +245,7 @@ func textOrBase64(b []byte) (text, encoded *string) {
 	s := base64.StdEncoding.EncodeToString(b)
 	return nil, &s
 }
+
+// put writes text. The writer keeps its first error until it is flushed, where
+// it is looked at.
+func put(w *bufio.Writer, text string) { _, _ = w.WriteString(text) }

@@ -96,7 +96,7 @@ func (r *kafkaRun) readLoop(ctx context.Context, c *client, f *messageFormatter,
 		poll, cancel := context.WithTimeout(ctx, wait)
 		fetches := c.PollRecords(poll, pollLimit(max(limit, 0), n))
 		cancel()
-		if ctx.Err() != nil {
+		if ended(ctx) {
 			return n, nil
 		}
 		if err := fetchProblem(fetches); err != nil {
@@ -149,12 +149,12 @@ func (r *kafkaRun) checkConsumer() error {
 
 func (r *kafkaRun) consumerOptions() (opts []kgo.Opt, group string, err error) {
 	o := r.opts
-	props := map[string]string{}
 	r.commandConfig = o.one("consumer.config")
 	if o.has("command-config") {
 		r.commandConfig = o.one("command-config")
 	}
-	if props, err = r.clientProperties(); err != nil {
+	props, err := r.clientProperties()
+	if err != nil {
 		return nil, "", err
 	}
 	given, err := pairs(append(o.values["consumer-property"], o.values["command-property"]...))

@@ -79,14 +79,14 @@ func (f *messageFormatter) print(r *kgo.Record) error {
 	}
 	for i, c := range f.columns {
 		if i > 0 {
-			f.out.WriteString(f.separator)
+			put(f.out, f.separator)
 		}
 		if err := f.column(r, c); err != nil {
 			return err
 		}
 	}
-	_, err := f.out.WriteString(f.line)
-	return err
+	put(f.out, f.line)
+	return nil
 }
 
 func orText(b []byte, null string) []byte {
@@ -100,7 +100,7 @@ func (f *messageFormatter) column(r *kgo.Record, c string) error {
 	switch c {
 	case "timestamp":
 		if name := timestampName(r); name == "NO_TIMESTAMP" {
-			f.out.WriteString(name)
+			put(f.out, name)
 		} else {
 			fmt.Fprintf(f.out, "%s:%d", name, r.Timestamp.UnixMilli())
 		}
@@ -109,18 +109,18 @@ func (f *messageFormatter) column(r *kgo.Record, c string) error {
 	case "offset":
 		fmt.Fprintf(f.out, "Offset:%d", r.Offset)
 	case "delivery":
-		f.out.WriteString("Delivery:NOT_PRESENT")
+		put(f.out, "Delivery:NOT_PRESENT")
 	case "epoch":
-		f.out.WriteString("Epoch:NOT_PRESENT")
+		put(f.out, "Epoch:NOT_PRESENT")
 	case "headers":
 		if len(r.Headers) == 0 {
-			f.out.WriteString("NO_HEADERS")
+			put(f.out, "NO_HEADERS")
 		}
 		for i, h := range r.Headers {
 			if i > 0 {
-				f.out.WriteString(f.headers)
+				put(f.out, f.headers)
 			}
-			f.out.WriteString(h.Key + ":")
+			put(f.out, h.Key+":")
 			if err := f.decoded(f.header, h.Value); err != nil {
 				return err
 			}
@@ -135,15 +135,15 @@ func (f *messageFormatter) column(r *kgo.Record, c string) error {
 
 func (f *messageFormatter) decoded(d decoder, b []byte) error {
 	if b == nil {
-		_, err := f.out.WriteString(f.null)
-		return err
+		put(f.out, f.null)
+		return nil
 	}
 	s, err := d(b)
 	if err != nil {
 		return err
 	}
-	_, err = f.out.WriteString(s)
-	return err
+	put(f.out, s)
+	return nil
 }
 
 // decoderOf finds a deserializer by its class name, with or without the package.

@@ -43,6 +43,11 @@ type toolUsage struct{ message string }
 
 func (e *toolUsage) Error() string { return e.message }
 
+// toolError is an error whose whole text is one of Kafka's.
+type toolError string
+
+func (e toolError) Error() string { return string(e) }
+
 // parseKafkaOptions reads the arguments behind a tool's name.
 func parseKafkaOptions(tool string, table []kafkaOption, args []string) (*kafkaOptions, error) {
 	o := &kafkaOptions{tool: tool, table: append(table, kafkaOption{"help", noArg, false, "Print this text."}, kafkaOption{"version", noArg, false, "Print the version."}), values: map[string][]string{}}

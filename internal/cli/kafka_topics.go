@@ -174,16 +174,16 @@ func (r *kafkaRun) createTopic(ctx context.Context, c *client) error {
 		return err
 	}
 	if r.opts.has("replication-factor") && (replicas < 1 || replicas > 32767) {
-		return errors.New("The replication factor must be between 1 and 32767 inclusive")
+		return toolError("The replication factor must be between 1 and 32767 inclusive")
 	}
 	if r.opts.has("partitions") && partitions < 1 {
-		return errors.New("The partitions must be greater than 0")
+		return toolError("The partitions must be greater than 0")
 	}
 	topic.NumPartitions, topic.ReplicationFactor = int32(partitions), int16(replicas)
 	for _, setting := range r.opts.values["config"] {
 		key, value, ok := strings.Cut(setting, "=")
 		if !ok {
-			return errors.New(`requirement failed: Invalid topic config: all configs to be added must be in the format "key=val".`)
+			return toolError(`requirement failed: Invalid topic config: all configs to be added must be in the format "key=val".`)
 		}
 		cfg := kmsg.NewCreateTopicsRequestTopicConfig()
 		cfg.Name, cfg.Value = strings.TrimSpace(key), kmsg.StringPtr(strings.TrimSpace(value))
@@ -231,7 +231,7 @@ func parseAssignment(text string) ([]kmsg.CreateTopicsRequestTopicReplicaAssignm
 		for _, word := range strings.Split(partition, ":") {
 			id, err := strconv.ParseInt(strings.TrimSpace(word), 10, 32)
 			if err != nil {
-				return nil, fmt.Errorf("For input string: %q", word)
+				return nil, toolError(fmt.Sprintf("For input string: %q", word))
 			}
 			a.Replicas = append(a.Replicas, int32(id))
 		}
@@ -334,10 +334,10 @@ func (r *kafkaRun) deleteTopics(ctx context.Context, c *client) error {
 func parseTopicID(text string) (kafka.TopicID, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil || len(text) > 24 {
-		return kafka.TopicID{}, fmt.Errorf("Input string with prefix `%s` is too long to be decoded as a base64 UUID", text[:min(24, len(text))])
+		return kafka.TopicID{}, toolError("Input string with prefix `" + text[:min(24, len(text))] + "` is too long to be decoded as a base64 UUID")
 	}
 	if len(raw) != 16 {
-		return kafka.TopicID{}, fmt.Errorf("Input string `%s` decoded as %d bytes, which is not equal to the expected 16 bytes of a base64-encoded UUID", text, len(raw))
+		return kafka.TopicID{}, toolError(fmt.Sprintf("Input string `%s` decoded as %d bytes, which is not equal to the expected 16 bytes of a base64-encoded UUID", text, len(raw)))
 	}
 	return kafka.TopicID(raw), nil
 }

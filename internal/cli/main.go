@@ -133,8 +133,9 @@ func (p *Process) runCommand(ctx context.Context, args []string) int {
 	if errors.As(err, &code) {
 		return int(code)
 	}
-	if ctx.Err() != nil && context.Cause(ctx) != context.Canceled {
-		return exitFailed // a signal: nothing to explain
+	var ended endedBy
+	if errors.As(context.Cause(ctx), &ended) {
+		return exitFailed // nothing to explain
 	}
 	return a.report(cmd, err)
 }

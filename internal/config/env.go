@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"strings"
 )
 
@@ -59,8 +60,9 @@ func environment(env []string, kafka bool) (settings []Setting, errs Errors, war
 			continue
 		}
 		props, err := ParseProperties([]byte(keyOfVariable(rest) + "=" + value + "\n"))
-		if err != nil {
-			errs = append(errs, &Error{Origin: origin, Key: keyOfVariable(rest), Message: err.(*SyntaxError).Reason})
+		var syntax *SyntaxError
+		if errors.As(err, &syntax) {
+			errs = append(errs, &Error{Origin: origin, Key: keyOfVariable(rest), Message: syntax.Reason})
 			continue
 		}
 		for _, p := range props {
