@@ -22,6 +22,7 @@ import (
 // broker is a running varve process.
 type broker struct {
 	cmd  *exec.Cmd
+	dir  string // of its data
 	port int
 	log  *os.File
 }
@@ -55,7 +56,7 @@ func start(binary, dir string, core, procs int) (*broker, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
-	return &broker{cmd, port, log}, nil
+	return &broker{cmd, dir, port, log}, nil
 }
 
 // pinned binds this process to a processor and becomes the program of args. The binding is done in the process

@@ -3,6 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/varvelog/varve/bench/floor"
 )
@@ -27,8 +31,9 @@ const (
 )
 
 func loadCases() []loadCase {
-	put := func(size, depth, conns int) floor.Job {
-		return floor.Job{Kind: "put", Method: floor.PutAhead, Size: size, Depth: depth, Conns: conns, Seconds: 0.15}
+	// As many requests as the broker gets, into a file that was emptied before.
+	put := func(size, depth, conns, count int) floor.Job {
+		return floor.Job{Kind: "put", Method: floor.PutAhead, Size: size, Depth: depth, Conns: conns, Times: count, Fresh: true}
 	}
 	get := func(size, depth, method int) floor.Job {
 		return floor.Job{Kind: "fetch", Method: method, Size: size, Depth: depth, Seconds: 0.15}
@@ -36,15 +41,15 @@ func loadCases() []loadCase {
 	const one = "one at a time"
 	return []loadCase{
 		{"produce 16KiB, 16 records, depth 5", "request", true, 1.5,
-			job{Kind: "produce", Size: 16 * kib, Records: 16, Depth: 5, Conns: 1, Count: 3000, Acks: 1}, put(16*kib, 5, 1), ""},
+			job{Kind: "produce", Size: 16 * kib, Records: 16, Depth: 5, Conns: 1, Count: 3000, Acks: 1}, put(16*kib, 5, 1, 3000), ""},
 		{"produce 1MiB, 1000 records, depth 5", "request", true, 1.5,
-			job{Kind: "produce", Size: mib, Records: 1000, Depth: 5, Conns: 1, Count: 80, Acks: 1}, put(mib, 5, 1), ""},
+			job{Kind: "produce", Size: mib, Records: 1000, Depth: 5, Conns: 1, Count: 80, Acks: 1}, put(mib, 5, 1, 80), ""},
 		{"produce 16KiB, 16 records, depth 5, acks=all", "request", false, 0,
-			job{Kind: "produce", Size: 16 * kib, Records: 16, Depth: 5, Conns: 1, Count: 3000, Acks: -1}, put(16*kib, 5, 1), ""},
+			job{Kind: "produce", Size: 16 * kib, Records: 16, Depth: 5, Conns: 1, Count: 3000, Acks: -1}, put(16*kib, 5, 1, 3000), ""},
 		{"produce 1KiB, 1 record, depth 64", "request", true, 0,
-			job{Kind: "produce", Size: kib, Records: 1, Depth: 64, Conns: 1, Count: 10000, Acks: 1}, put(kib, 64, 1), ""},
+			job{Kind: "produce", Size: kib, Records: 1, Depth: 64, Conns: 1, Count: 10000, Acks: 1}, put(kib, 64, 1, 10000), ""},
 		{"produce 100B, 1 record, 64 connections", "request", false, 0,
-			job{Kind: "produce", Size: 170, Records: 1, Depth: 1, Conns: 64, Count: 10000, Acks: 1}, put(170, 1, 64), ""},
+			job{Kind: "produce", Size: 170, Records: 1, Depth: 1, Conns: 64, Count: 10000, Acks: 1}, put(170, 1, 64, 10000), ""},
 		{"fetch 4KiB, " + one, "response", true, 0,
 			job{Kind: "fetch", Size: 4 * kib, Records: 4, Depth: 1, Count: 4000}, get(4*kib, 1, floor.ByPread), log1k},
 		{"fetch 16KiB, " + one, "response", true, 1.5,
@@ -109,7 +114,8 @@ func measureLoad(o options, r *report) (err error) {
 // measured is a case that is ready to be measured.
 type measured struct {
 	loadCase
-	next int64 // end offset of the topic that a wake case appends to
+	log  string // the topic it appends to
+	next int64  // end offset of that topic, for a wake case
 }
 
 // prepare makes the topics and fills the logs that fetches read.
@@ -118,8 +124,9 @@ func prepare(varve *rig, cases []loadCase) ([]measured, error) {
 	logs := map[string][16]byte{}
 	for i, c := range cases {
 		var err error
+		name := ""
 		if c.topic == "" {
-			name := fmt.Sprintf("case-%d", i)
+			name = fmt.Sprintf("case-%d", i)
 			c.broker.Topic, err = varve.control.createTopic(name, int32(max(1, c.broker.Conns)))
 		} else {
 			if _, ok := logs[c.topic]; !ok {
@@ -135,7 +142,7 @@ func prepare(varve *rig, cases []loadCase) ([]measured, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
-		runs = append(runs, measured{loadCase: c})
+		runs = append(runs, measured{loadCase: c, log: name})
 	}
 	return runs, nil
 }
@@ -167,11 +174,36 @@ func checkFetch(k *client, j job) error {
 	return nil
 }
 
+// evict gives the memory of files back just before it is needed again, as emptying its file does for the floor:
+// memory that the host of a virtual machine has to back first is several times slower to write.
+func evict(pattern string) error {
+	names, err := filepath.Glob(pattern)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		err = errors.Join(unix.Fdatasync(int(f.Fd())), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED), f.Close())
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // once measures floor and broker one after the other.
 func (c *measured) once(varve *rig, bare *floor.Rig, f *figure, counts bool) error {
 	below, cpuBelow, err := bare.Do(c.floor)
 	if err != nil {
 		return fmt.Errorf("floor: %w", err)
+	}
+	if c.broker.Kind == "produce" {
+		if err := evict(filepath.Join(varve.dir, c.log+"-*", "*.log")); err != nil {
+			return err
+		}
 	}
 	c.broker.Offset = c.next
 	above, cpu, err := varve.do(c.broker)

@@ -27,7 +27,8 @@ type Job struct {
 	Conns     int
 	Waiters   int
 	Seconds   float64
-	Times     int
+	Times     int  // requests at most; 0 of a put: no bound
+	Fresh     bool // a put begins with an empty file, into memory that is not in use
 	PauseUSec int
 }
 
@@ -191,21 +192,31 @@ func (j Job) put() (Answer, error) {
 		conns[i] = c
 	}
 	buf := make([]byte, 64<<10)
+	if j.Fresh {
+		if err := conns[0].Write(request(opPut, doEmpty, 0, 0)); err != nil {
+			return a, err
+		}
+		if err := conns[0].Drain(responseHeader, buf); err != nil {
+			return a, err
+		}
+	}
+	sent := 0
+	more := func(begin time.Time) bool {
+		return (j.Times == 0 || sent < j.Times) && (j.Seconds == 0 || time.Since(begin).Seconds() < j.Seconds)
+	}
 	begin := time.Now()
-	for _, c := range conns {
-		for range j.Depth {
+	pending := make([]int, len(conns))
+	left := 0
+	for i, c := range conns {
+		for ; pending[i] < j.Depth && more(begin); pending[i]++ {
 			if err := c.Write(req); err != nil {
 				return a, err
 			}
+			sent++
+			left++
 		}
 	}
-	pending := make([]int, len(conns))
-	left := len(conns) * j.Depth
-	for i := range pending {
-		pending[i] = j.Depth
-	}
 	for left > 0 {
-		more := time.Since(begin).Seconds() < j.Seconds
 		for i, c := range conns {
 			if pending[i] == 0 {
 				continue
@@ -222,15 +233,18 @@ func (j Job) put() (Answer, error) {
 			answers := n / responseHeader
 			a.Responses += float64(answers)
 			a.Bytes += float64(answers * j.Size)
-			if !more {
-				pending[i] -= answers
-				left -= answers
-				continue
-			}
+			pending[i] -= answers
+			left -= answers
 			for range answers {
+				if !more(begin) {
+					break
+				}
 				if err := c.Write(req); err != nil {
 					return a, err
 				}
+				sent++
+				left++
+				pending[i]++
 			}
 		}
 	}

@@ -56,6 +56,7 @@ const ( // what a put does, or-ed together
 	doPrealloc
 	doQueue // through a shared queue, four handlers and a writer per connection
 	doPublish
+	doEmpty // empty the file before
 )
 
 // wal is the file that puts append to: one writer at a time, offset kept in memory, recycled at ringSize.
@@ -66,6 +67,14 @@ type wal struct {
 	fd       int
 	off, end int64 // next position; end of the blocks allocated ahead
 	ahead    bool
+}
+
+// empty gives the file's memory back.
+func (w *wal) empty() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.off, w.end = 0, 0
+	return w.f.Truncate(0)
 }
 
 func (w *wal) append(b []byte) error {
@@ -373,6 +382,9 @@ func (k *conn) put(what int, reply []byte, n int) error {
 func (s *floorServer) apply(what int, b []byte) error {
 	if what&doCRC != 0 && crc32.Checksum(b, castagnoli) == 1 {
 		return errors.New("checksum")
+	}
+	if what&doEmpty != 0 {
+		return errors.Join(s.logs[0].empty(), s.logs[1].empty())
 	}
 	if what&doAppend == 0 {
 		return nil
