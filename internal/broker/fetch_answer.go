@@ -21,7 +21,7 @@ func (f *fetchCall) wait() error {
 	}
 	f.ownNames()
 	f.c.Request.Release()
-	f.timer.Reset(time.Duration(f.req.MaxWaitMs) * time.Millisecond)
+	f.timer.Reset(f.longest())
 	defer f.timer.Stop()
 	waiter, hurry := f.own, (chan struct{})(nil)
 	if f.session != nil {
@@ -46,6 +46,16 @@ func (f *fetchCall) wait() error {
 		f.read()
 	}
 	return nil
+}
+
+// longest is how long the fetch may wait. A client that has gone is noticed when
+// it is answered, so no wait is longer than an idle connection may live.
+func (f *fetchCall) longest() time.Duration {
+	wait := time.Duration(f.req.MaxWaitMs) * time.Millisecond
+	if idle := f.b.opts.Config().ConnectionsMaxIdle; idle > 0 {
+		return min(wait, idle)
+	}
+	return wait
 }
 
 // ownNames copies the topic names out of the request, so that the connection

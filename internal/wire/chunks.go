@@ -69,16 +69,6 @@ func (c *Chunks) Abort() {
 	c.release(c.regions)
 }
 
-// Rewind takes back the body of the open response and keeps its header, so
-// that another body can be written.
-func (c *Chunks) Rewind() {
-	header := c.buf[c.start+SizePrefix:]
-	correlationID := int32(binary.BigEndian.Uint32(header))
-	flexibleHeader, flexibleBody := len(header) > 4, c.flex
-	c.Abort()
-	c.Begin(correlationID, flexibleHeader, flexibleBody)
-}
-
 // Finished is the number of buffered bytes that belong to finished responses.
 func (c *Chunks) Finished() int {
 	if c.open {
@@ -146,9 +136,6 @@ func (c *Chunks) SwapBuffer(b []byte) []byte {
 	c.buf = b[:0]
 	return old
 }
-
-// Flexible reports whether the open response has compact lengths.
-func (c *Chunks) Flexible() bool { return c.flex }
 
 // Appender is a body that encodes itself, such as a kmsg response.
 type Appender interface{ AppendTo(dst []byte) []byte }

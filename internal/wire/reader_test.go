@@ -6,8 +6,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
-
-	"github.com/varvelog/varve/internal/vfs"
 )
 
 func TestReaderIsAsLenientAsKafka(t *testing.T) {
@@ -158,20 +156,6 @@ func TestChunksDiscardWhatWasSent(t *testing.T) {
 	want := []byte("\x00\x00\x00\x0a\x00\x00\x00\x02second")
 	if !bytes.Equal(c.Bytes(), want) {
 		t.Errorf("left %q, want %q", c.Bytes(), want)
-	}
-}
-
-func TestRewindKeepsTheHeader(t *testing.T) {
-	var c Chunks
-	c.Begin(-5, true, true)
-	c.Raw([]byte("wrong"))
-	c.Records(vfs.Region{File: &records{b: []byte("gone")}, Length: 4}, nil)
-	c.Rewind()
-	c.Array(0)
-	c.End()
-	want := []byte{0, 0, 0, 6, 0xff, 0xff, 0xff, 0xfb, 0, 1}
-	if !bytes.Equal(c.Bytes(), want) || len(c.Regions()) != 0 || c.Size() != int64(len(want)) {
-		t.Errorf("%x and %d regions, want %x", c.Bytes(), len(c.Regions()), want)
 	}
 }
 

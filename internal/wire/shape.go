@@ -1,9 +1,10 @@
 package wire
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/varvelog/varve/internal/invariant"
 )
 
 // Shape is the schema of an API's request as far as its bytes go: what a decoder
@@ -42,15 +43,15 @@ const (
 // neverNull is above every version.
 const neverNull = 1<<15 - 1
 
-// ParseShape reads a schema in the notation of docs/protocol: fields separated
-// by semicolons, each "name type", with "[]" for arrays, "{}" for structs, "?n+"
+// ParseShape reads a schema in a compact notation: fields separated by
+// semicolons, each "name type", with "[]" for arrays, "{}" for structs, "?n+"
 // for nullable from version n, "@n-m" for the versions that have it, and "#t" for
-// tagged. It panics on a schema that is wrong: schemas are constants.
+// tagged. Schemas are constants: one that is wrong is a bug.
 func ParseShape(flexible int16, schema string) Shape {
 	p := shapeParser{rest: schema}
 	s := Shape{flexible: flexible, fields: p.list()}
 	if p.rest != "" {
-		panic(fmt.Sprintf("schema %q: %q left over", schema, p.rest))
+		invariant.Violated("schema %q: %q left over", schema, p.rest)
 	}
 	return s
 }
@@ -87,7 +88,7 @@ func (p *shapeParser) number(byDefault int16) int16 {
 	}
 	v, err := strconv.ParseInt(p.rest[:n], 10, 16)
 	if err != nil {
-		panic(err)
+		invariant.Violated("schema: version %q", p.rest[:n])
 	}
 	p.rest = p.rest[n:]
 	return int16(v)
@@ -114,7 +115,7 @@ func (p *shapeParser) field() shapeField {
 		f.kind = shapeStruct
 		f.fields = p.list()
 		if !p.eat("}") {
-			panic(fmt.Sprintf("schema: struct not closed at %q", p.rest))
+			invariant.Violated("schema: struct not closed at %q", p.rest)
 		}
 	} else {
 		f.kind = kindOf(p.word())
@@ -139,7 +140,7 @@ func (p *shapeParser) field() shapeField {
 			p.eat("-")
 			p.word()
 		default:
-			panic(fmt.Sprintf("schema: %q", p.rest))
+			invariant.Violated("schema: %q", p.rest)
 		}
 	}
 	return f
@@ -162,7 +163,8 @@ func kindOf(name string) shapeKind {
 	case "bytes", "records":
 		return shapeBytes
 	}
-	panic(fmt.Sprintf("schema: type %q", name))
+	invariant.Violated("schema: type %q", name)
+	return 0
 }
 
 // Check walks over the body of a request of this version. The error wraps
