@@ -187,17 +187,16 @@ func (m *consumer) leave() {
 func (c *cluster) settle(adm *kadm.Client, group string, partitions int, members ...*consumer) kadm.DescribedGroup {
 	c.t.Helper()
 	for c.ctx.Err() == nil {
+		// The members are asked first: what the group says after that is not older.
+		total, fair := 0, true
+		for _, m := range members {
+			n := len(m.partitions())
+			total += n
+			fair = fair && n >= partitions/len(members)
+		}
 		d, err := adm.DescribeGroups(c.ctx, group)
-		if err == nil && d[group].State == "Stable" && len(d[group].Members) == len(members) {
-			total, fair := 0, true
-			for _, m := range members {
-				n := len(m.partitions())
-				total += n
-				fair = fair && n >= partitions/len(members)
-			}
-			if fair && total == partitions {
-				return d[group]
-			}
+		if err == nil && d[group].State == "Stable" && len(d[group].Members) == len(members) && fair && total == partitions {
+			return d[group]
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
