@@ -1,7 +1,9 @@
 package server
 
 import (
+	"math"
 	"net/netip"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,7 +13,9 @@ import (
 // stand for the defaults named with each field.
 type Limits struct {
 	// RequestBytes bounds the memory of requests that are being read or worked
-	// on (queued.max.request.bytes, varve.request.memory). 0: 64 MiB.
+	// on (queued.max.request.bytes). 0: a quarter of the memory that the process
+	// may use, where the Go memory limit (half of it) says what that is; 64 MiB at
+	// least.
 	RequestBytes int64
 	// MaxConnections is max.connections. 0: no limit.
 	MaxConnections int
@@ -45,6 +49,9 @@ type Admission struct {
 	filled  time.Time          // when tokens were counted last
 }
 
+// leastRequestBytes is what requests may take on the smallest machine.
+const leastRequestBytes = 64 << 20
+
 type memWaiter struct {
 	n     int64
 	over  bool // what was granted, set before ready is closed
@@ -54,7 +61,10 @@ type memWaiter struct {
 // NewAdmission returns an Admission with nothing taken.
 func NewAdmission(l Limits) *Admission {
 	if l.RequestBytes <= 0 {
-		l.RequestBytes = 64 << 20
+		l.RequestBytes = leastRequestBytes
+		if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
+			l.RequestBytes = max(l.RequestBytes, limit/2)
+		}
 	}
 	if l.MaxFresh <= 0 {
 		l.MaxFresh = 1024
