@@ -199,7 +199,7 @@ func (s *State) checkSequence(u *update, h *record.Header) error {
 	switch {
 	case u.upd.n > 0:
 		last = u.upd.lastSequence()
-	case h.ProducerEpoch == curEpoch:
+	case u.cur != nil && h.ProducerEpoch == curEpoch: // a batch may claim epoch -1, which is also that of no entry
 		last = u.cur.lastSequence()
 	}
 	if curEpoch != kafka.NoProducerEpoch && !follows(last, first) {

@@ -90,6 +90,8 @@ func TestSequencesOfClients(t *testing.T) {
 		{"a batch may itself wrap", []batch{{pid: 1, seq: last - 1, n: 4}}, batch{pid: 1, seq: 2, n: 1, base: 4}, nil},
 		{"an older epoch is refused", []batch{{pid: 1, epoch: 2, n: 1}}, batch{pid: 1, epoch: 1, seq: 1, n: 1, base: 1}, ErrInvalidEpoch},
 		{"epoch -1 of a known producer is refused", []batch{{pid: 1, epoch: 0, n: 1}}, batch{pid: 1, epoch: -1, seq: 1, n: 1, base: 1}, ErrInvalidEpoch},
+		{"epoch -1 of an unknown producer is taken, as by Kafka", nil, batch{pid: 1, epoch: -1, seq: 5, n: 1}, nil},
+		{"epoch -1 checks no sequence", []batch{{pid: 1, epoch: -1, seq: 5, n: 1}}, batch{pid: 1, epoch: -1, seq: 9, n: 1, base: 1}, nil},
 		{"a new epoch starts at 0", []batch{{pid: 1, epoch: 2, n: 1}}, batch{pid: 1, epoch: 3, seq: 0, n: 1, base: 1}, nil},
 		{"a new epoch does not start elsewhere", []batch{{pid: 1, epoch: 2, n: 1}}, batch{pid: 1, epoch: 3, seq: 1, n: 1, base: 1}, ErrOutOfOrderSequence},
 		{"plain records in an open transaction are refused", []batch{{pid: 1, n: 1, txn: true}}, batch{pid: 1, seq: 1, n: 1, base: 1}, ErrInvalidTxnState},
