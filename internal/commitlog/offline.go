@@ -3,7 +3,6 @@ package commitlog
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"syscall"
 
 	"github.com/varvelog/varve/internal/vfs"
@@ -93,18 +92,8 @@ func (l *Log) noteSync(what string, err error) {
 	}
 }
 
-// isSync reports whether a sync failed: its pages may be lost whatever the errno says.
-func isSync(err error) bool {
-	var path *fs.PathError
-	if !errors.As(err, &path) {
-		return false
-	}
-	switch path.Op {
-	case "sync", "fsync", "fdatasync", "msync", "flush", "syncdir", "close":
-		return true
-	}
-	return false
-}
+// isSync reports whether a sync failed.
+func isSync(err error) bool { return vfs.IsSync(err) }
 
 // outOfResources reports a lack of descriptors or memory, which says nothing
 // about the disk.

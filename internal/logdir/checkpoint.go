@@ -66,7 +66,7 @@ func (m *Manager) readCheckpoints(d *dir) error {
 			d.checkpoints[k].written = read
 			d.checkpoints[k].blank = len(read) == 0 && isBlank(m.o.FS, path)
 		case errors.Is(err, fs.ErrNotExist):
-			if err := m.createEmpty(path); err != nil {
+			if err := m.createEmpty(path); err != nil && !vfs.IsFull(err) {
 				return err
 			}
 			d.checkpoints[k].written, d.checkpoints[k].blank = offsets{}, true
@@ -97,12 +97,14 @@ func isBlank(fsys vfs.FS, path string) bool {
 // checkpointAll writes one kind in every directory.
 func (m *Manager) checkpointAll(k checkpointKind) {
 	for _, d := range m.dirs {
-		m.writeCheckpoint(d, k, nil)
+		_ = m.writeCheckpoint(d, k, nil) // an error has taken the directory offline
 	}
 }
 
 // writeCheckpoint replaces a checkpoint file when its content changed. override
 // holds entries that are to be written although the logs do not have them yet.
+// On a full disk the old file stays, and the next round tries again; any other
+// error takes the directory offline.
 func (m *Manager) writeCheckpoint(d *dir, k checkpointKind, override offsets) error {
 	if err := d.err(); err != nil {
 		return err
@@ -116,11 +118,15 @@ func (m *Manager) writeCheckpoint(d *dir, k checkpointKind, override offsets) er
 		file.written = nil
 	}
 	file.mu.Unlock()
-	if err != nil {
-		m.goOffline(d, "checkpoint", err)
-		return d.err()
+	switch {
+	case err == nil:
+		return nil
+	case vfs.IsFull(err):
+		m.o.Logger.Warn("checkpoint not written: the disk is full", "dir", d.path, "file", k.fileName(), "err", err)
+		return err
 	}
-	return nil
+	m.goOffline(d, "checkpoint", err)
+	return d.err()
 }
 
 func (m *Manager) writeLocked(d *dir, k checkpointKind, override offsets) (offsets, error) {

@@ -81,7 +81,8 @@ func (m *Manager) setCleaned(l *commitlog.Log, generation uint64, offset kafka.O
 }
 
 // cutCleaned lowers the checkpoint of a log that is about to be cut to offset.
-// An error takes the directory offline, which the cut then meets.
+// Any error takes the directory offline, a full disk too: the cut meets that,
+// and has no other way to hear of it.
 func (m *Manager) cutCleaned(p *partition, offset kafka.Offset) {
 	p.cleanedMu.Lock()
 	lowered := p.isCleaned && p.cleaned > offset
@@ -90,7 +91,9 @@ func (m *Manager) cutCleaned(p *partition, offset kafka.Offset) {
 	}
 	p.cleanedMu.Unlock()
 	if lowered {
-		_ = m.writeCheckpoint(p.dir, firstDirties, nil)
+		if err := m.writeCheckpoint(p.dir, firstDirties, nil); err != nil {
+			m.goOffline(p.dir, "checkpoint", err)
+		}
 	}
 }
 

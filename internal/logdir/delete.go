@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/varvelog/varve/internal/commitlog"
 	"github.com/varvelog/varve/internal/kafka"
 )
 
@@ -78,6 +79,11 @@ func (m *Manager) deleteOne(p *partition) error {
 	m.endCleaning(p.log)
 	path := filepath.Join(p.dir.path, uniqueName(p.tp, m.o.NewID(), deleteSuffix))
 	if err := p.log.Rename(path); err != nil {
+		if errors.Is(err, commitlog.ErrFull) {
+			// No room for the name: the next start, or who creates the name
+			// again, sees by the topic id that it is over.
+			return errors.Join(err, p.log.Abandon())
+		}
 		m.goOffline(p.dir, "delete", err)
 		return err
 	}

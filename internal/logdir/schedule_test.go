@@ -1,6 +1,7 @@
 package logdir
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/varvelog/varve/internal/checkpoint"
+	"github.com/varvelog/varve/internal/commitlog"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/vfs"
 	"github.com/varvelog/varve/internal/vfs/faultfs"
@@ -221,6 +223,70 @@ func TestOffline(t *testing.T) {
 				t.Error("told more than once")
 			}
 		})
+	}
+}
+
+// A checkpoint that finds no room keeps the old one, and is written when there
+// is some again. Only a failed sync is an end, whatever its number is.
+func TestAFullDiskDelaysACheckpoint(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		kind   faultfs.Kind
+		online bool
+	}{
+		{"no room for a new file", faultfs.Create, true},
+		{"no room for its bytes", faultfs.Write, true},
+		{"no room for the name", faultfs.Rename, true},
+		{"a late report of it by a sync", faultfs.Sync, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			disk := memfs.New()
+			format(t, disk, "/data")
+			full := false
+			m := load(t, options(faultfs.Wrap(disk, func(op faultfs.Op) faultfs.Fault {
+				if full && op.Kind == tt.kind {
+					return faultfs.Fault{Err: syscall.ENOSPC}
+				}
+				return faultfs.Fault{}
+			}), "/data"), nil)
+			log := create(t, m, "orders", 0)
+			appendRecords(t, log, 3)
+			full = true
+			m.checkpointAll(highWatermarks)
+			full = false
+			if err := m.Health(tpOf("orders", 0)).Err(); (err == nil) != tt.online {
+				t.Fatalf("Health = %v, want online %v", err, tt.online)
+			}
+			m.checkpointAll(highWatermarks)
+			want := "0\n1\norders 0 3\n"
+			if got := readFile(t, disk, "/data/"+checkpoint.HighWatermarkFile); (got == want) != tt.online {
+				t.Errorf("checkpoint = %q, want %q only while the directory is online", got, want)
+			}
+		})
+	}
+}
+
+func TestATopicIsDeletedAndMadeAnewOnAFullDisk(t *testing.T) {
+	disk := memfs.New()
+	format(t, disk, "/data")
+	full := false
+	m := load(t, options(faultfs.Wrap(disk, func(op faultfs.Op) faultfs.Fault {
+		if full && op.Kind == faultfs.Rename {
+			return faultfs.Fault{Err: syscall.ENOSPC}
+		}
+		return faultfs.Fault{}
+	}), "/data"), nil)
+	appendRecords(t, create(t, m, "orders", 0), 3)
+	users := create(t, m, "users", 0)
+	full = true
+	if err := m.Delete(tpOf("orders", 0)); !errors.Is(err, commitlog.ErrFull) {
+		t.Errorf("Delete without room for a name: %v, want ErrFull", err)
+	}
+	full = false
+	must(t, tryAppend(users, 1))
+	log, err := m.Create(NewPartition{Partition: tpOf("orders", 0), TopicID: topicID("other"), Config: testConfig("orders")})
+	if err != nil || log.EndOffset() != 0 {
+		t.Errorf("the topic made anew: %v, %v, want an empty log", log, err)
 	}
 }
 

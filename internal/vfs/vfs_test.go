@@ -3,6 +3,7 @@ package vfs
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -301,6 +302,8 @@ func TestIsFull(t *testing.T) {
 		{&fs.PathError{Op: "write", Err: syscall.EDQUOT}, true},
 		{syscall.EFBIG, true},
 		{&fs.PathError{Op: "write", Err: syscall.EIO}, false},
+		{&fs.PathError{Op: "sync", Err: syscall.ENOSPC}, false},
+		{fmt.Errorf("flush: %w", &fs.PathError{Op: "msync", Err: syscall.EDQUOT}), false},
 		{nil, false},
 	}
 	for _, tt := range tests {
