@@ -84,6 +84,9 @@ func (ld *loader) load() error {
 	if err := l.rebuildProducers(l.producers, ld.segs, start, end, ld.clean); err != nil {
 		return err
 	}
+	if err := l.settleCompactedTxns(list, start); err != nil {
+		return err
+	}
 	if l.producers.Dropped() || ld.changed {
 		return l.fs.SyncDir(l.Dir())
 	}

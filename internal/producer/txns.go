@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"slices"
 	"sort"
 
 	"github.com/varvelog/varve/internal/kafka"
@@ -89,6 +90,37 @@ func (s *State) FirstUnstable() (first kafka.Offset, ok bool) {
 func (s *State) HasOngoing(id kafka.ProducerID, epoch kafka.ProducerEpoch) bool {
 	e := s.entries[id]
 	return e != nil && e.epoch == epoch && e.txnFirst != kafka.NoOffset
+}
+
+// OpenTxn is a transaction without a marker.
+type OpenTxn struct {
+	ProducerID  kafka.ProducerID
+	FirstOffset kafka.Offset
+}
+
+// OpenTxns lists the transactions that have no marker yet.
+func (s *State) OpenTxns() []OpenTxn {
+	var list []OpenTxn
+	for _, t := range s.ongoing {
+		list = append(list, OpenTxn{t.id, t.first})
+	}
+	return list
+}
+
+// DropOpenTxn forgets that the producer has a transaction open.
+func (s *State) DropOpenTxn(id kafka.ProducerID) {
+	s.ongoing = slices.DeleteFunc(s.ongoing, func(t txn) bool { return t.id == id })
+	if e := s.entries[id]; e != nil {
+		e.txnFirst = kafka.NoOffset
+	}
+}
+
+// BeginTxn says that the producer has had a transaction open since first.
+func (s *State) BeginTxn(id kafka.ProducerID, first kafka.Offset) {
+	if e := s.entries[id]; e != nil {
+		e.txnFirst = first
+		s.ongoing = insertTxn(s.ongoing, txn{id: id, first: first, last: kafka.NoOffset})
+	}
 }
 
 // Unreplicated reports whether a completed transaction waits for the high watermark.
