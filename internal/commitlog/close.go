@@ -65,6 +65,8 @@ func (l *Log) Abandon() error {
 // Delete closes the log and removes its directory with everything in it.
 // Regions that are being sent stay readable.
 func (l *Log) Delete() error {
+	l.flushMu.Lock() // a flush under way would miss its files, and take that for a failing disk
+	defer l.flushMu.Unlock()
 	err := l.Abandon()
 	dir := l.Dir()
 	entries, lerr := l.fs.ReadDir(dir)
@@ -84,10 +86,15 @@ func (l *Log) Delete() error {
 }
 
 // Rename moves the log to another directory, as deletion and moves between data
-// directories do. Appends and reads go on.
+// directories do. Appends and reads go on; what is written beside them is waited
+// for: it would miss its files, and take that for a failing disk.
 func (l *Log) Rename(dir string) error {
+	l.flushMu.Lock()
+	defer l.flushMu.Unlock()
 	l.mu.Lock()
 	defer l.unlock()
+	l.epochMu.Lock()
+	defer l.epochMu.Unlock()
 	if l.closed.Load() {
 		return ErrClosed
 	}
