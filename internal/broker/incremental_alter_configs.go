@@ -20,7 +20,6 @@ func (b *Broker) incrementalAlterConfigs(_ *Context, q *kmsg.IncrementalAlterCon
 	answer := kmsg.NewPtrIncrementalAlterConfigsResponse()
 	answer.Resources = make([]kmsg.IncrementalAlterConfigsResponseResource, 0, len(q.Resources))
 	var resources []controller.ResourceChanges
-	var stored []int // index in the request of each of resources
 	loggers := map[int]*controller.Error{}
 	for i := range q.Resources {
 		r := &q.Resources[i]
@@ -28,7 +27,7 @@ func (b *Broker) incrementalAlterConfigs(_ *Context, q *kmsg.IncrementalAlterCon
 			loggers[i] = b.alterLogger(r, q.ValidateOnly)
 			continue
 		}
-		resources, stored = append(resources, resourceChanges(r)), append(stored, i)
+		resources = append(resources, resourceChanges(r))
 	}
 	refused, err := b.opts.Controller.IncrementalAlterConfigs(resources, q.ValidateOnly)
 	next := 0

@@ -251,7 +251,7 @@ func wholeBatchBehind(f vfs.File, from, to int64, next kafka.Offset) (bool, erro
 	buf := make([]byte, searchChunk)
 	for at := from; to-at >= record.HeaderSize; {
 		n, err := f.ReadAt(buf[:min(int64(len(buf)), to-at)], at)
-		if err != nil && err != io.EOF {
+		if err != nil && !errors.Is(err, io.EOF) {
 			return false, err
 		}
 		chunk := buf[:n]
@@ -286,7 +286,7 @@ func wholeBatchBehind(f vfs.File, from, to int64, next kafka.Offset) (bool, erro
 func checkAt(f vfs.File, at, size int64) (bool, error) {
 	b := make([]byte, size)
 	if _, err := f.ReadAt(b, at); err != nil {
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return false, nil
 		}
 		return false, err

@@ -31,7 +31,6 @@ type bench struct {
 	now    int64
 	events []string
 	due    []func()
-	failed []error
 }
 
 const testDir = "/d/test-0"

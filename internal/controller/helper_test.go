@@ -2,7 +2,6 @@ package controller
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -273,5 +272,3 @@ func errorText(err *Error) string {
 	}
 	return fmt.Sprintf("%d %s", err.Code, err.Message)
 }
-
-func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }

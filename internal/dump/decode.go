@@ -117,7 +117,7 @@ func (p coordinatorParser) deserialize(k, v []byte) (recordType int16, key, valu
 		return recordType, nil, nil, unknownTypeError(recordType)
 	}
 	if key, _, err = schema.decode(k, 0); err != nil {
-		return recordType, nil, nil, fmt.Errorf("Could not read record with version 0 from key's buffer due to: %v.", err)
+		return recordType, nil, nil, fmt.Errorf("Could not read record with version 0 from key's buffer due to: %w.", err)
 	}
 	if v == nil {
 		return recordType, key, nil, nil
@@ -128,7 +128,7 @@ func (p coordinatorParser) deserialize(k, v []byte) (recordType int16, key, valu
 		return recordType, nil, nil, err
 	}
 	if value, _, err = schema.decode(v, version); err != nil {
-		return recordType, nil, nil, fmt.Errorf("Could not read record with version %d from value's buffer due to: %v.", version, err)
+		return recordType, nil, nil, fmt.Errorf("Could not read record with version %d from value's buffer due to: %w.", version, err)
 	}
 	if p.adjust != nil {
 		p.adjust(recordType, value)

@@ -79,7 +79,10 @@ func (f *findings) add(path string, p pair) {
 func (t *Tool) Run(args []string) int {
 	t.out = bufio.NewWriterSize(t.Stdout, 64<<10)
 	err := t.run(args)
-	t.out.Flush()
+	if flushErr := t.out.Flush(); err == nil && flushErr != nil {
+		fmt.Fprintf(t.Stderr, "write: %v\n", flushErr)
+		return 1
+	}
 	if err == nil {
 		return 0
 	}
@@ -112,7 +115,9 @@ func (t *Tool) run(args []string) error {
 			return err
 		}
 	}
-	t.out.Flush()
+	if err := t.out.Flush(); err != nil { // what is found comes after what is printed
+		return err
+	}
 	t.printFindings()
 	return nil
 }

@@ -278,7 +278,7 @@ func (m *Manager) readMarker(d *dir) (err error) {
 func (m *Manager) unlock() {
 	for _, d := range m.dirs {
 		if d.lock != nil {
-			d.lock.Close()
+			_ = d.lock.Close() // the lock goes with the descriptor, whatever close says
 			d.lock = nil
 		}
 	}

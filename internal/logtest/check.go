@@ -74,10 +74,8 @@ func (r *runner) retain() error {
 	}
 	r.m.synced = r.m.end
 	before := r.log.Segments()
-	var bases []kafka.Offset
 	var total int64
 	for _, s := range before {
-		bases = append(bases, s.BaseOffset())
 		total += s.Size()
 	}
 	n, err := r.log.DeleteOldSegments()

@@ -69,7 +69,7 @@ func (l *loaded) readSnapshot(fsys vfs.FS, path string) error {
 // readBootstrapFile takes the feature levels of a directory that was formatted
 // by a release before 4.4 and never started.
 func (l *loaded) readBootstrapFile(fsys vfs.FS, path string) error {
-	if _, err := fsys.Stat(path); err != nil {
+	if _, err := fsys.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	r := replayer{delta: metadata.NewDelta(metadata.NewImage())}

@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 
@@ -121,7 +122,7 @@ func (d *Decompressor) decompressGzip(dst, src []byte, limit int) ([]byte, error
 		switch {
 		case len(dst) > limit:
 			return dst, ErrTooLarge
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return dst, nil
 		case err != nil:
 			return dst, badStream(Gzip, "content: "+err.Error())

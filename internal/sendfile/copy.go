@@ -1,6 +1,7 @@
 package sendfile
 
 import (
+	"errors"
 	"io"
 
 	"github.com/varvelog/varve/internal/vfs"
@@ -46,7 +47,7 @@ func readFull(f vfs.File, p []byte, off int64) error {
 	if n == len(p) {
 		return nil
 	}
-	if err == nil || err == io.EOF {
+	if err == nil || errors.Is(err, io.EOF) {
 		err = ErrShortened
 	}
 	return &FileError{Name: f.Name(), Offset: off + int64(n), Err: err}

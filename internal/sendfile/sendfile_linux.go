@@ -1,6 +1,7 @@
 package sendfile
 
 import (
+	"errors"
 	"net"
 	"runtime"
 	"syscall"
@@ -87,7 +88,7 @@ func (s *Sender) SendBurst(header []byte, r vfs.Region) error {
 	s.fd, s.off, s.left = int(fd), r.Offset, r.Length
 	err := s.run(r.File)
 	runtime.KeepAlive(r.File)
-	if err == unix.EINVAL || err == unix.ENOSYS || err == unix.EOPNOTSUPP {
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
 		// This file system has no sendfile. What is sent is sent.
 		rest := vfs.Region{File: r.File, Offset: s.off, Length: s.left}
 		return s.copyBurst(nil, rest)
@@ -204,7 +205,11 @@ func (s *Sender) wait() (done bool) {
 
 // isSocketError tells the peer's errors from the file's; both come from one call.
 func isSocketError(err error) bool {
-	switch err {
+	var errno unix.Errno
+	if !errors.As(err, &errno) {
+		return false
+	}
+	switch errno {
 	case unix.EPIPE, unix.ECONNRESET, unix.ENOTCONN, unix.ETIMEDOUT, unix.ECONNABORTED,
 		unix.EHOSTUNREACH, unix.ENETUNREACH, unix.ENETDOWN, unix.EHOSTDOWN, unix.ENOBUFS, unix.ESHUTDOWN:
 		return true

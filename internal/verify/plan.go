@@ -129,7 +129,7 @@ func (p *planner) dataDir(path string) *dataDir {
 // rootFile checks a file of a data directory that is there.
 func (p *planner) rootFile(path, name string) {
 	var err error
-	code := CodeCheckpoint
+	var code Code
 	switch name {
 	case checkpoint.MetaFile:
 		_, err = checkpoint.ReadMeta(p.fs, path)

@@ -129,7 +129,7 @@ func ReadFile(fsys FS, name string) ([]byte, error) {
 	}
 	buf := make([]byte, size)
 	n, err := f.ReadAt(buf, 0)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = nil // it became shorter while it was read
 	}
 	return buf[:n], err

@@ -172,7 +172,7 @@ func unpackTar(archive string, fsys vfs.FS, dir string) error {
 	}
 	for r := tar.NewReader(z); ; {
 		h, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

@@ -6,6 +6,7 @@
 package tracefs
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -75,11 +76,13 @@ func (l *Log) read(err error, format string, args ...any) {
 
 // cause is the text of err without the path, which the line has already.
 func cause(err error) string {
-	switch e := err.(type) {
-	case *fs.PathError:
-		return e.Err.Error()
-	case *os.LinkError:
-		return e.Err.Error()
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		return path.Err.Error()
+	case errors.As(err, &link):
+		return link.Err.Error()
 	}
 	return err.Error()
 }
