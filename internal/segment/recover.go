@@ -63,8 +63,8 @@ func (s *Segment) RecoverWith(o RecoverOptions) (cut int64, err error) {
 	s.ring.Store(nil)
 	s.rolling, s.sinceEntry, s.broken = kafka.NoTimestamp, 0, nil
 	none := index.TimePosition{Timestamp: kafka.NoTimestamp, Offset: s.base}
-	r := recovery{s: s, accept: o.Accept, visit: o.Visit, max: none}
-	end, err := s.scan(0, size, checkLarge, r.batch)
+	r := recovery{s: s, accept: o.Accept, visit: o.Visit, keep: o.Keep, max: none}
+	end, err := s.scan(0, size, r.large, r.batch)
 	s.setMax(r.max)
 	if err != nil && !errors.Is(err, record.ErrCorrupt) && !errors.Is(err, record.ErrInvalid) {
 		return 0, err
@@ -127,6 +127,15 @@ func checkLarge(f vfs.File, h *record.Header, pos int64) error {
 		return &record.CorruptError{Base: h.BaseOffset, Position: pos, Reason: "checksum", Found: int64(h.CRC), Want: int64(crc)}
 	}
 	return nil
+}
+
+// large looks at a batch before it is read into memory.
+func (r *recovery) large(f vfs.File, h *record.Header, pos int64) error {
+	err := checkLarge(f, h, pos)
+	if r.keep && errors.Is(err, record.ErrCorrupt) {
+		return errPassOver
+	}
+	return err
 }
 
 func (r *recovery) batch(h *record.Header, b []byte, pos int64) error {

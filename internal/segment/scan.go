@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -107,6 +108,9 @@ func (s *Segment) Scan(from, to int64, visit Visit) (end int64, err error) {
 	return s.scan(from, to, nil, visit)
 }
 
+// errPassOver has a scan go on behind a batch without reading it.
+var errPassOver = errors.New("batch passed over")
+
 // scan is Scan. before, unless nil, sees each header before the batch is read
 // into memory.
 func (s *Segment) scan(from, to int64, before func(f vfs.File, h *record.Header, pos int64) error, visit Visit) (end int64, err error) {
@@ -127,7 +131,11 @@ func (s *Segment) scan(from, to int64, before func(f vfs.File, h *record.Header,
 	for sc.Next() && sc.Position() < to {
 		h := sc.Header()
 		if before != nil {
-			if err := before(f, h, sc.Position()); err != nil {
+			err := before(f, h, sc.Position())
+			if errors.Is(err, errPassOver) {
+				continue
+			}
+			if err != nil {
 				return sc.Position(), explain(f, err)
 			}
 		}

@@ -419,6 +419,56 @@ func TestRecoverCutsTheTail(t *testing.T) {
 	}
 }
 
+// What lies behind damage in a segment that had reached the disk is still read,
+// so its index entries and its aborted transactions must be found again.
+func TestRecoveryThatKeepsGoesOnBehindADamagedBatch(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		pad  int // bytes of the damaged batch's values
+	}{{"a small batch", 320}, {"one that is checked in pieces", largeBatch}} {
+		t.Run(tt.name, func(t *testing.T) {
+			fsys := memfs.New()
+			s := create(t, fsys, options())
+			list := fill(t, s, 10)
+			hurt := newBatch(t, list[9].last+1, tt.pad, 20_000)
+			at := s.Size()
+			check(t, s.Append(hurt.last, hurt.bytes))
+			for i := range 10 {
+				b := newBatch(t, hurt.last+1+kafka.Offset(i), 1000, kafka.Timestamp(30_000+i))
+				check(t, s.Append(b.last, b.bytes))
+				list = append(list, b)
+			}
+			size, want := s.Size(), readEntries(t, s)
+			check(t, s.Abandon())
+			f, err := fsys.OpenFile(dir+"/"+Name(base, LogExt), 2, 0)
+			check(t, err)
+			_, err = f.WriteAt([]byte{0x55}, at+70)
+			check(t, errors.Join(err, f.Close()))
+			s, err = Open(fsys, dir, base, options())
+			check(t, err)
+			closed(t, s)
+			seen := 0
+			cut, err := s.RecoverWith(RecoverOptions{Keep: true, Visit: func(h *record.Header, _ []byte, _ int64) error {
+				if h.BaseOffset != list[seen].first {
+					t.Errorf("batch %d has base offset %d, want %d", seen, h.BaseOffset, list[seen].first)
+				}
+				seen++
+				return nil
+			}})
+			check(t, err)
+			if cut != 0 || s.Size() != size || seen != len(list) {
+				t.Errorf("cut %d of %d bytes, saw %d batches, want 0 and %d", cut, size, seen, len(list))
+			}
+			if got := readEntries(t, s).offsets; len(got) < len(want.offsets)-1 || got[len(got)-1] != want.offsets[len(want.offsets)-1] {
+				t.Errorf("index entries %v, want those of the appends but for the damaged batch: %v", got, want.offsets)
+			}
+			if largest, err := s.MaxTimestamp(); err != nil || largest.Timestamp != 30_009 {
+				t.Errorf("MaxTimestamp() = %v, %v, want 30009", largest, err)
+			}
+		})
+	}
+}
+
 func TestRecoverReturnsErrorsOfTheDiskAndOfTheVisitor(t *testing.T) {
 	disk := memfs.New()
 	fail := false
