@@ -181,3 +181,36 @@ func TestSegmentsAreClosedBesideTheirReaders(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// A roll seals the active segment while others are read: from the moment it is
+// sealed they may have its files closed, and the seal goes on with them.
+func TestASealedSegmentMayBeClosedBeforeItsBlocksAreGivenBack(t *testing.T) {
+	var others []*Segment
+	sealing := false
+	fsys := faultfs.Wrap(memfs.New(), func(op faultfs.Op) faultfs.Fault {
+		if sealing && op.Kind == faultfs.Truncate && strings.HasSuffix(op.Name, Name(base, LogExt)) {
+			for range 2 {
+				for _, s := range others {
+					s.cool()
+					_, _, err := s.Locate(s.base)
+					check(t, err)
+				}
+			}
+		}
+		return faultfs.Fault{}
+	})
+	o := options()
+	o.Files, o.Preallocate = NewFiles(1), 1<<20
+	s := create(t, fsys, o)
+	closed(t, s)
+	fill(t, s, 4)
+	for i := range 3 {
+		other, err := Open(fsys, dir, base+kafka.Offset(1000*(i+1)), Options{IndexInterval: 4096, MaxIndexBytes: 1 << 16, Create: true, Files: o.Files})
+		check(t, err)
+		closed(t, other)
+		check(t, other.Seal())
+		others = append(others, other)
+	}
+	sealing = true
+	check(t, s.Seal())
+}

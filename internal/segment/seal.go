@@ -25,10 +25,11 @@ func (s *Segment) giveBackBlocks() error {
 	if s.reserved <= s.size.Load() {
 		return nil
 	}
-	f, err := s.file()
+	h, f, err := s.use() // it is sealed already: others may close it for want of use
 	if err != nil {
 		return err
 	}
+	defer h.release()
 	s.reserved = 0
 	return f.Truncate(s.size.Load())
 }
