@@ -79,7 +79,7 @@ type mapped struct {
 	keptCount int64
 
 	fenceMu sync.Mutex // one builder of a fence at a time
-	flushMu sync.Mutex // one flush at a time, and none while entries are cut
+	flushMu sync.Mutex // one flush at a time, and none while entries are cut; taken before mu
 
 	// The writer's own.
 	length     atomic.Int64 // of the file; stored by the writer only
@@ -369,10 +369,10 @@ func (x *mapped) truncateEntries(n int64) error {
 	if err := x.open(); err != nil {
 		return err
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
 	x.flushMu.Lock()
 	defer x.flushMu.Unlock()
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	if v := x.cur.Load(); n < v.count.Load() {
 		x.replaceLocked(n, x.m)
 		x.flushed.Store(min(x.flushed.Load(), n*int64(x.entry)))
