@@ -25,8 +25,8 @@ type Compressor struct {
 	gzipOut   appendWriter
 	zstd      *zstd.Encoder
 	zstdLevel int
-	lz4       lz4.Compressor
-	lz4HC     lz4.CompressorHC
+	lz4       *lz4.Compressor // tables of 136 KiB, made when first used as all here are
+	lz4HC     *lz4.CompressorHC
 	block     []byte // one compressed block of snappy or lz4
 }
 

@@ -53,7 +53,13 @@ func (c *Compressor) compressLZ4(dst []byte, level int, src []byte) ([]byte, err
 // high compressor at any other, as Kafka does.
 func (c *Compressor) compressLZ4Block(dst []byte, level int, src []byte) (int, error) {
 	if level == LZ4.DefaultLevel() {
+		if c.lz4 == nil {
+			c.lz4 = new(lz4.Compressor)
+		}
 		return c.lz4.CompressBlock(src, dst)
+	}
+	if c.lz4HC == nil {
+		c.lz4HC = new(lz4.CompressorHC)
 	}
 	c.lz4HC.Level = lz4Levels[min(max(level, 1), len(lz4Levels))-1]
 	return c.lz4HC.CompressBlock(src, dst)
