@@ -69,7 +69,7 @@ func (l *Log) writeErrorLocked(what string, err error) error {
 		return nil
 	case errors.Is(err, ErrStorage), errors.Is(err, ErrFull):
 		return err
-	case isSync(err):
+	case vfs.IsSync(err):
 		return l.fail(what, err)
 	case vfs.IsFull(err):
 		return &fullError{fmt.Errorf("%s: %s: %w", l.partition, what, err)}
@@ -91,9 +91,6 @@ func (l *Log) noteSync(what string, err error) {
 		_ = l.writeErrorLocked(what, err) // kept as the log's failure, or tried again at the next change
 	}
 }
-
-// isSync reports whether a sync failed.
-func isSync(err error) bool { return vfs.IsSync(err) }
 
 // outOfResources reports a lack of descriptors or memory, which says nothing
 // about the disk.

@@ -356,7 +356,7 @@ func (ld *loader) recoverSegment(s *segment.Segment, later []*segment.Segment, k
 // withoutRoom lets a full disk pass: a log must be readable on it, and what
 // could not be written is found anew at the next start.
 func (ld *loader) withoutRoom(what string, err error) error {
-	if err != nil && vfs.IsFull(err) && !isSync(err) {
+	if vfs.IsFull(err) {
 		ld.l.logger.Warn("not written: the disk is full", "partition", ld.l.partition, "what", what, "error", err)
 		return nil
 	}
@@ -366,7 +366,7 @@ func (ld *loader) withoutRoom(what string, err error) error {
 // snapshot writes the producer state, unless the disk is full.
 func (l *Log) snapshot(st *producer.State) error {
 	_, err := st.TakeSnapshot(true)
-	if err != nil && vfs.IsFull(err) && !isSync(err) {
+	if vfs.IsFull(err) {
 		l.logger.Warn("no producer snapshot: the disk is full", "partition", l.partition, "offset", st.MapEnd(), "error", err)
 		return nil
 	}

@@ -88,7 +88,7 @@ func (ld *loader) completeSwaps(swaps []segment.FileName) error {
 			continue
 		}
 		o := l.segmentOptions()
-		o.Suffix = segment.SwapSuffix
+		o.Suffix, o.ReadOnly = segment.SwapSuffix, true // no index is made that would become a swap itself
 		s, err := segment.Open(l.fs, l.Dir(), n.Base, o)
 		if err != nil {
 			return err
@@ -114,6 +114,10 @@ func (ld *loader) completeSwaps(swaps []segment.FileName) error {
 				return err
 			}
 		}
+	}
+	// A power cut must not bring an old segment back beside the new ones.
+	if err := l.fs.SyncDir(l.Dir()); err != nil {
+		return err
 	}
 	for _, n := range swaps {
 		final := n
@@ -159,6 +163,9 @@ func (ld *loader) split(s *segment.Segment) error {
 			return err
 		}
 	}
+	if err := l.fs.SyncDir(l.Dir()); err != nil {
+		return err
+	}
 	if err := l.swapIn(parts); err != nil {
 		return err
 	}
@@ -201,6 +208,11 @@ func (l *Log) ReplaceSegments(generation uint64, cleaned, old []*segment.Segment
 		if ends[i], err = s.ReadNextOffset(); err != nil {
 			return l.readError(err)
 		}
+	}
+	// Once the `.cleaned` names are durable, those that are left tell a swap that
+	// is not complete. Without, a power cut could leave a part of it, and no sign.
+	if err := l.WriteError("replace segments", l.fs.SyncDir(l.Dir())); err != nil {
+		return err
 	}
 	l.mu.Lock()
 	defer l.unlock()
@@ -274,7 +286,7 @@ func (l *Log) retireLocked(old []*segment.Segment, cleaned *segmentList, ends []
 }
 
 // swapIn declares the replacement complete: from here on a crash ends with the
-// new segments.
+// new segments. Their present names are durable.
 func (l *Log) swapIn(cleaned []*segment.Segment) error {
 	for _, s := range slices.Backward(cleaned) {
 		if err := s.ChangeSuffix(segment.SwapSuffix); err != nil {
