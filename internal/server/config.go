@@ -30,7 +30,9 @@ type Config struct {
 	// request (varve.auth.timeout). 0: 10 seconds.
 	FirstRequestTimeout time.Duration
 	// ReadTimeout bounds the time from the first to the last byte of a request,
-	// plus a second for each 100 KB of it (varve.request.read.timeout). 0: 30 seconds.
+	// plus a second for each 100 KB that have come: a request may stall for so
+	// long in all (varve.request.read.timeout). The first one of a connection has
+	// FirstRequestTimeout instead. 0: 30 seconds.
 	ReadTimeout time.Duration
 	// SendTimeout closes a connection whose peer takes no byte of a response for
 	// so long (varve.send.timeout). 0: 30 seconds.

@@ -3,6 +3,7 @@ package server
 import (
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -80,6 +81,8 @@ type Conn struct {
 	filled  bool                  // the last read used all the room it had
 	readErr error                 // of the last stepRead
 	lastIn  time.Time             // when bytes were read last
+	parked  time.Time             // when the wait for the rest of a frame began; zero without one
+	slack   time.Duration         // how long the rest of this frame may still be waited for
 
 	out     wire.Chunks
 	outBuf  *Buffer // under out
@@ -98,13 +101,17 @@ type Conn struct {
 	waits atomic.Int32
 	// expired is what the connection waited for when another goroutine closed it.
 	expired atomic.Int32
+
+	done chan struct{} // closed by end
+	gone atomic.Bool   // the peer has closed the connection, as far as the sweeper saw
+	once sync.Once     // of end
 }
 
 // Software is what a client says of itself in ApiVersions.
 type Software struct{ Name, Version string }
 
 func newConn(l *Listener, tcp *net.TCPConn, addr netip.Addr, id uint64) (*Conn, error) {
-	c := &Conn{l: l, id: id, tcp: tcp, addr: addr}
+	c := &Conn{l: l, id: id, tcp: tcp, addr: addr, done: make(chan struct{}), slack: l.cfg.FirstRequestTimeout}
 	c.readFn = c.stepRead
 	c.req.Conn, c.req.Out = c, &c.out
 	c.lastIn = time.Now()
@@ -132,8 +139,12 @@ func (c *Conn) LocalAddr() netip.AddrPort { return addrOf(c.tcp.LocalAddr()) }
 // Listener is the name of the listener it came in by.
 func (c *Conn) Listener() string { return c.l.cfg.Name }
 
-// Done is closed when the broker stops: a handler that waits must then answer.
-func (c *Conn) Done() <-chan struct{} { return c.l.stopping }
+// Done is closed when the broker stops, or the peer has gone: a handler that
+// waits must then answer.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// end has the handler stop waiting.
+func (c *Conn) end() { c.once.Do(func() { close(c.done) }) }
 
 // Software is what SetSoftware was given last.
 func (c *Conn) Software() Software { return c.software }
@@ -150,6 +161,9 @@ func (c *Conn) SetState(v any) { c.state = v }
 // serve is the connection's goroutine.
 func (c *Conn) serve() {
 	err := c.loop()
+	if c.gone.Load() && reasonOf(err) == ReasonStop && !c.l.isStopping() {
+		err = &CloseError{Reason: ReasonEOF}
+	}
 	c.out.Reset()
 	c.dropInput()
 	c.dropOutput()

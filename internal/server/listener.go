@@ -112,6 +112,7 @@ func (l *Listener) beginStop() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for c := range l.conns {
+			c.end()
 			c.tcp.SetReadDeadline(time.Unix(1, 0))
 		}
 	})
@@ -200,6 +201,7 @@ func (l *Listener) admit(tcp *net.TCPConn) {
 	l.conns[c] = struct{}{}
 	l.mu.Unlock()
 	if l.isStopping() { // beginStop may have missed it
+		c.end()
 		tcp.SetReadDeadline(time.Unix(1, 0))
 	}
 	l.running.Go(c.serve)

@@ -14,7 +14,8 @@ import (
 const (
 	firstRead  = 16 << 10
 	secondRead = 128 << 10
-	// readRate is how many bytes a second a request must make at least.
+	// readRate is how many bytes a second a request must make, beyond the time
+	// that it is granted.
 	readRate = 100_000
 )
 
@@ -32,6 +33,7 @@ func (c *Conn) nextFrame() ([]byte, error) {
 				frame := c.in.B[c.r+wire.SizePrefix : c.r+need : c.r+need]
 				c.r += need
 				c.largest = max(c.largest, classSize(need))
+				c.slack = c.l.cfg.ReadTimeout
 				return frame, nil
 			}
 		}
@@ -122,6 +124,7 @@ func (c *Conn) bufferSize(need, have int) int {
 // read reads once, waiting until there is something to read.
 func (c *Conn) read() error {
 	c.readErr = nil
+	had := c.w
 	err := c.rc.Read(c.readFn)
 	c.due.Store(never)
 	if err == nil {
@@ -131,8 +134,16 @@ func (c *Conn) read() error {
 		return c.inputError(err)
 	}
 	c.lastIn = time.Now()
+	if !c.parked.IsZero() {
+		c.spend(c.lastIn)
+		c.parked = time.Time{}
+		c.slack = min(c.slack+time.Duration(c.w-had)*(time.Second/readRate), c.l.cfg.ReadTimeout)
+	}
 	return nil
 }
+
+// spend takes the wait for the rest of a frame off the time that is left for it.
+func (c *Conn) spend(now time.Time) { c.slack -= now.Sub(c.parked) }
 
 // stepRead reports false, to wait for the socket, only after the kernel said
 // EAGAIN: the poller is edge-triggered, and an edge that came before would be
@@ -181,8 +192,12 @@ func (c *Conn) dropInput() {
 // park says when the wait that begins now has been too long.
 func (c *Conn) park() {
 	if c.w > 0 {
-		size, _ := wire.FrameSize(c.unread())
-		c.await(waitRest, c.l.cfg.ReadTimeout+time.Duration(size)*(time.Second/readRate))
+		now := time.Now()
+		if !c.parked.IsZero() { // woken for nothing
+			c.spend(now)
+		}
+		c.parked = now
+		c.awaitFrom(now, waitRest, c.slack)
 		return
 	}
 	c.dropInput()

@@ -429,6 +429,66 @@ func TestSweeperClosesWhatWaitsTooLong(t *testing.T) {
 	}
 }
 
+func TestADrippingRequestIsClosed(t *testing.T) {
+	const step = 50 * time.Millisecond
+	for _, greeted := range []bool{false, true} {
+		cfg := Config{ReadTimeout: 4 * step, FirstRequestTimeout: 4 * step}
+		l, logs := listen(t, cfg, &testHandler{})
+		c := dial(t, l)
+		if greeted {
+			write(t, c, request(keyEcho, 1, 1, nil))
+			wantAnswer(t, c, 1, []byte{})
+		}
+		// One byte a step: the time of the request is up long before it is
+		// complete, although something comes all the time.
+		for _, b := range append([]byte{0, 100, 0, 0}, make([]byte, 12)...) {
+			time.Sleep(step)
+			c.Write([]byte{b})
+			l.expire(time.Now())
+		}
+		wantClosed(t, c)
+		eventually(t, "record of the closing", func() bool { return strings.Contains(logs.String(), "reason="+ReasonRequestTimeout) })
+	}
+}
+
+func TestARequestThatComesSlowlyButSteadilyIsServed(t *testing.T) {
+	const step = 20 * time.Millisecond
+	l, _ := listen(t, Config{ReadTimeout: 10 * step, FirstRequestTimeout: 10 * step}, &testHandler{})
+	c := dial(t, l)
+	frame := request(keyEcho, 1, 1, make([]byte, 160_000))
+	for len(frame) > 0 { // 200 KB a second, 40 steps
+		n := min(4_000, len(frame))
+		write(t, c, frame[:n])
+		frame = frame[n:]
+		time.Sleep(step)
+		l.expire(time.Now())
+	}
+	wantAnswer(t, c, 1, make([]byte, 160_000))
+}
+
+func TestAWaitEndsWhenThePeerIsGone(t *testing.T) {
+	waits := make(chan struct{}, 2)
+	l, logs := listen(t, Config{}, &testHandler{served: func(*Request) { waits <- struct{}{} }})
+	stays, goes := dial(t, l), dial(t, l)
+	write(t, stays, request(keyWait, 4, 1, nil))
+	write(t, goes, append(request(keyWait, 4, 1, nil), 0, 0, 1)) // something unread is behind it
+	<-waits
+	<-waits
+	l.endGone()
+	goes.Close()
+	eventually(t, "end of the wait", func() bool {
+		l.endGone()
+		return l.cfg.Admission.Connections() == 1
+	})
+	eventually(t, "record of the end", func() bool {
+		return strings.Contains(logs.String(), "reason="+ReasonEOF) || strings.Contains(logs.String(), "reason="+ReasonNetwork)
+	})
+	l.endGone()
+	if n := l.cfg.Admission.Connections(); n != 1 {
+		t.Errorf("%d connections, want the one whose peer is there", n)
+	}
+}
+
 func TestRequestMemoryIsWaitedForAndGivenBack(t *testing.T) {
 	a := NewAdmission(Limits{RequestBytes: 1 << 20})
 	release := make(chan struct{})

@@ -13,6 +13,10 @@ const never = math.MaxInt64
 // per read, which would cost a timer each.
 const sweepEvery = time.Second
 
+// lookEvery is after how many sweeps the sweeper looks for peers that have gone
+// while their request waits: nobody reads from such a connection.
+const lookEvery = 3
+
 // waitReason says what a parked connection waits for, and so why it is closed
 // when that takes too long.
 type waitReason int32
@@ -38,9 +42,11 @@ func (w waitReason) String() string {
 
 // await has the sweeper close the connection when it still waits after d,
 // counted from the bytes that came last.
-func (c *Conn) await(w waitReason, d time.Duration) {
+func (c *Conn) await(w waitReason, d time.Duration) { c.awaitFrom(c.lastIn, w, d) }
+
+func (c *Conn) awaitFrom(from time.Time, w waitReason, d time.Duration) {
 	c.waits.Store(int32(w))
-	c.due.Store(int64(c.lastIn.Sub(c.l.epoch) + d))
+	c.due.Store(int64(from.Sub(c.l.epoch) + d))
 }
 
 // expire closes the connection from another goroutine, once.
@@ -54,10 +60,13 @@ func (c *Conn) expire(w waitReason) {
 func (l *Listener) sweep() {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
-	for {
+	for n := 1; ; n++ {
 		select {
 		case now := <-tick.C:
 			l.expire(now)
+			if n%lookEvery == 0 {
+				l.endGone()
+			}
 		case <-l.stopping:
 			return
 		}
@@ -72,6 +81,24 @@ func (l *Listener) expire(now time.Time) {
 	for c := range l.conns {
 		if c.due.Load() <= at {
 			c.expire(waitReason(c.waits.Load()))
+		}
+	}
+}
+
+// endGone ends the waits of requests whose peers have closed the connection.
+func (l *Listener) endGone() {
+	var busy []*Conn
+	l.mu.Lock()
+	for c := range l.conns {
+		if c.due.Load() == never {
+			busy = append(busy, c)
+		}
+	}
+	l.mu.Unlock()
+	for _, c := range busy {
+		if peerGone(c.rc) {
+			c.gone.Store(true)
+			c.end()
 		}
 	}
 }
