@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -250,6 +252,59 @@ func TestConcurrentOperationsShareBatchesInOrder(t *testing.T) {
 	mu.Lock()
 	t.Logf("%d syncs for %d operations", syncs, callers)
 	mu.Unlock()
+}
+
+// Operations that share a batch are published one by one; a snapshot between two
+// of them would end inside the batch, and the next start would apply the first
+// ones twice.
+func TestASnapshotEndsWithABatch(t *testing.T) {
+	disk := memfs.New()
+	format(t, disk)
+	q := open(t, disk, nil)
+	first, _ := q.Bootstrap()
+	appendOK(t, q, first...)
+	var running sync.WaitGroup
+	newTopic := func(n byte) {
+		running.Go(func() {
+			id := kafka.TopicID{15: n}
+			appendOK(t, q, &metadata.TopicRecord{Name: fmt.Sprintf("topic%d", n), TopicID: id},
+				&metadata.PartitionRecord{TopicID: id, Replicas: []kafka.BrokerID{1}, ISR: []kafka.BrokerID{1}, Leader: 1})
+		})
+	}
+	var written atomic.Bool
+	calls := 0
+	q.Subscribe(func(*metadata.Image, *metadata.Image, *metadata.Delta) {
+		switch calls++; calls {
+		case 1: // the next two wait for this one, and so share a batch
+			newTopic(1)
+			newTopic(2)
+			for queued := 0; queued < 2; runtime.Gosched() {
+				q.mu.Lock()
+				queued = len(q.queue)
+				q.mu.Unlock()
+			}
+		case 2:
+			running.Go(func() {
+				if err := q.WriteSnapshot(); err != nil {
+					t.Error(err)
+				}
+				written.Store(true)
+			})
+			for n := 0; n < 10_000 && !written.Load(); n++ { // the chance to be wrong
+				runtime.Gosched()
+			}
+		}
+	})
+	appendOK(t, q, setConfig("a", "1"))
+	running.Wait()
+	want := state(q.Image())
+	if err := q.Close(); err != nil || calls != 3 {
+		t.Fatalf("Close: %v after %d operations, want 3", err, calls)
+	}
+	q = open(t, disk, nil)
+	if got := state(q.Image()); got != want {
+		t.Errorf("after restart:\n%s\nwant:\n%s", got, want)
+	}
 }
 
 func TestRecordsFollowMetadataVersion(t *testing.T) {

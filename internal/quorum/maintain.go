@@ -70,11 +70,16 @@ func (q *Quorum) snapshotDue(now time.Time) (due bool, at time.Time) {
 
 // WriteSnapshot writes the committed state to a snapshot file, unless there is
 // one already, and removes what retention no longer wants. Appends go on
-// meanwhile. One goroutine at a time.
+// meanwhile. One goroutine at a time, and no subscriber: it waits for the batch
+// that is being published, since a snapshot that ends inside one cannot be
+// continued from.
 func (q *Quorum) WriteSnapshot() error {
+	q.mu.Lock()
+	for q.writing { // until the image is that of a whole batch
+		q.changed.Wait()
+	}
 	image := q.Image()
 	id := snapshotID{image.End, image.Epoch}
-	q.mu.Lock()
 	last := q.maintenance.snapshot
 	counted := q.maintenance.bytes
 	q.mu.Unlock()
@@ -122,26 +127,26 @@ func (q *Quorum) clean() error {
 		sizes[i], ages[i] = info.Size(), q.o.Now().Sub(info.ModTime())
 		total += info.Size()
 	}
-	kept := 0
-	for kept < len(files.snapshots)-1 {
+	gone := 0
+	for gone < len(files.snapshots)-1 {
 		bySize := q.o.RetentionBytes >= 0 && total > q.o.RetentionBytes
-		byAge := q.o.RetentionTime >= 0 && ages[kept] > q.o.RetentionTime
+		byAge := q.o.RetentionTime >= 0 && ages[gone] > q.o.RetentionTime
 		if !bySize && !byAge {
 			break
 		}
-		total -= sizes[kept]
-		kept++
+		total -= sizes[gone]
+		gone++
 	}
-	if kept == 0 {
+	if gone == 0 {
 		return nil
 	}
-	if _, err := q.log.MaybeIncrementStartOffset(files.snapshots[kept].end); err != nil {
+	if _, err := q.log.MaybeIncrementStartOffset(files.snapshots[gone].end); err != nil {
 		return err
 	}
 	if _, err := q.log.DeleteOldSegments(); err != nil {
 		return err
 	}
-	for _, id := range files.snapshots[:kept] {
+	for _, id := range files.snapshots[:gone] {
 		if err := q.o.FS.Remove(q.path(id.name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
