@@ -42,7 +42,7 @@ bench-quick: build ## a minute of it: the binary beside the bare system calls, r
 	@$(MAKE) -C bench quick
 
 e2e: build ## foreign clients and Apache Kafka against the binary (needs Java, Python, Node; see e2e/README.md)
-	cd e2e && $(GO) test -count=1 -timeout 60m ./...
+	cd e2e && bash -o pipefail -c '$(GO) vet ./... && $(GO) test -count=1 -timeout 60m -parallel 3 -v . | grep --line-buffered -v "^=== "'
 
 clean: ## remove what was built; ./data stays
 	rm -rf bin

@@ -231,6 +231,7 @@ func dumpAll(t *testing.T, dir string) {
 // TestHandOver has varve format and fill a directory, Apache Kafka serve and
 // extend it, and varve take it back, after clean stops and after kills.
 func TestHandOver(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"clean stop", "kill"} {
 		t.Run(how, func(t *testing.T) {
 			b := harness.Start(t)
@@ -297,6 +298,7 @@ func complain(t *testing.T, k *harness.Kafka) {
 // TestTopicDirectory moves the files of one partition, not a whole node: from
 // varve into a Kafka node, and from Kafka into varve.
 func TestTopicDirectory(t *testing.T) {
+	t.Parallel()
 	b := harness.Start(t)
 	fromVarve := fill(t, b.Addr, "moved")
 	wantVarve := readAll(t, b.Addr, fromVarve)

@@ -24,6 +24,7 @@ var codecs = []string{"none", "gzip", "snappy", "lz4", "zstd"}
 // TestClients runs the same scenarios on every client library. One broker
 // serves them all, so that each also meets the traces of the others.
 func TestClients(t *testing.T) {
+	t.Parallel()
 	server := harness.StartServer(t)
 	for _, name := range harness.Clients() {
 		t.Run(name, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 // TestJavaTools runs the command line tools of Apache Kafka 4.4.0 against the
 // broker: they are the Java producer, consumer and admin client.
 func TestJavaTools(t *testing.T) {
+	t.Parallel()
 	server := harness.StartServer(t)
 	at := []string{"--bootstrap-server", server.Bootstrap()}
 	tool := func(stdin string, args ...string) string {

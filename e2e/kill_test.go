@@ -29,6 +29,7 @@ var (
 // all there, at its offset, in the order sent, and no record twice from
 // idempotent producers. Again and again on the same directory.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	seed := *killSeed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -61,15 +62,28 @@ func Root(t testing.TB) string {
 	return ""
 }
 
-// FreePort returns a port that nobody listened on a moment ago.
+// FreePort returns a port that nobody listens on, with a free one behind it
+// (Kafka's controller). It lies below the range that the kernel takes for
+// outgoing connections, so that a broker finds it free again after a restart.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		port := 20000 + 2*rand.IntN(6000)
+		if free(port) && free(port+1) {
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal("no free port between 20000 and 32000")
+	return 0
+}
+
+func free(port int) bool {
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return false
+	}
+	l.Close()
+	return true
 }
 
 // Start runs varve on an empty temporary directory until the test ends.
