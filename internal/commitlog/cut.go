@@ -1,8 +1,6 @@
 package commitlog
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -118,7 +116,7 @@ func (ld *loader) beforeCut(s *segment.Segment, next kafka.Offset, from, to int6
 		return err
 	}
 	defer f.Close()
-	found, err := wholeBatchBehind(f, from, to, next)
+	found, err := record.WholeBatchBehind(f, from, to, next)
 	if err != nil || !found {
 		return err
 	}
@@ -238,58 +236,4 @@ func copyRange(fsys vfs.FS, from vfs.File, at, to int64, name string) error {
 		return errors.Join(err, fsys.Remove(tmp))
 	}
 	return nil
-}
-
-// searchChunk is how much of a damaged tail is looked at in one piece.
-const searchChunk = 1 << 20
-
-// wholeBatchBehind looks in [from, to) for a batch with a right checksum and an
-// offset at or above next, wherever it starts. Zeros, which a lost power leaves,
-// are passed over at the speed of memory: a candidate has the magic byte 2.
-func wholeBatchBehind(f vfs.File, from, to int64, next kafka.Offset) (bool, error) {
-	const magicAt = 16
-	buf := make([]byte, searchChunk)
-	for at := from; to-at >= record.HeaderSize; {
-		n, err := f.ReadAt(buf[:min(int64(len(buf)), to-at)], at)
-		if err != nil && !errors.Is(err, io.EOF) {
-			return false, err
-		}
-		chunk := buf[:n]
-		for i := magicAt; i < len(chunk); i++ {
-			skip := bytes.IndexByte(chunk[i:], record.MagicV2)
-			if skip < 0 {
-				break
-			}
-			i += skip
-			start := i - magicAt
-			if len(chunk)-start < record.HeaderSize {
-				break
-			}
-			size := int64(int32(binary.BigEndian.Uint32(chunk[start+8:]))) + record.LogOverhead
-			base := kafka.Offset(binary.BigEndian.Uint64(chunk[start:]))
-			if size < record.HeaderSize || at+int64(start)+size > to || base < next || base-next > 1<<40 {
-				continue
-			}
-			whole, err := checkAt(f, at+int64(start), size)
-			if err != nil || whole {
-				return whole, err
-			}
-		}
-		if int64(n) < searchChunk {
-			break
-		}
-		at += int64(n) - record.HeaderSize
-	}
-	return false, nil
-}
-
-func checkAt(f vfs.File, at, size int64) (bool, error) {
-	b := make([]byte, size)
-	if _, err := f.ReadAt(b, at); err != nil {
-		if errors.Is(err, io.EOF) {
-			return false, nil
-		}
-		return false, err
-	}
-	return record.Check(b) == nil, nil
 }

@@ -270,7 +270,9 @@ func (l *loaded) readSegment(fsys vfs.FS, path string, base kafka.Offset, last b
 	if reason == "" {
 		reason = "no whole batch"
 	}
-	behind, err := wholeBatchBehind(f, end, size, l.end)
+	// There is none in a tail that was being written: only one batch at a time is
+	// not yet durable.
+	behind, err := record.WholeBatchBehind(f, end, size, l.end)
 	if err != nil {
 		return err
 	}
@@ -294,26 +296,6 @@ func (l *loaded) badBatch(b record.Batch) string {
 		return fmt.Sprintf("epoch %d after epoch %d", b.LeaderEpoch(), l.epoch)
 	}
 	return ""
-}
-
-// wholeBatchBehind looks for a sound batch in the bytes [from, size) that follow
-// the log's last good one. There is none in a tail that was being written: only
-// one batch at a time is not yet durable.
-func wholeBatchBehind(f vfs.File, from, size int64, next kafka.Offset) (bool, error) {
-	tail := make([]byte, size-from)
-	if _, err := f.ReadAt(tail, from); err != nil {
-		return false, err
-	}
-	for i := 0; i+record.HeaderSize <= len(tail); i++ {
-		b := record.Batch(tail[i:])
-		if b.Magic() != record.MagicV2 || b.BaseOffset() < next || b.BaseOffset() > next+1<<31 {
-			continue
-		}
-		if n := b.Size(); n >= record.HeaderSize && n <= len(b) && b[:n].Check() == nil {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 // replayFailure turns what a record did wrong into a refusal.
