@@ -16,14 +16,14 @@ import (
 
 func (b *Broker) offsetCommit(c *Context, q *kmsg.OffsetCommitRequest) *kmsg.OffsetCommitResponse {
 	image := b.opts.Image()
-	answer := kmsg.NewPtrOffsetCommitResponse()
+	answer := commitAnswer{kmsg.NewPtrOffsetCommitResponse(), map[commitRow]int{}}
 	known := *q
 	known.Topics = nil
 	for _, t := range q.Topics {
 		topic, code := commitTopic(image, &t, c.Version)
 		if topic == nil {
 			for _, p := range t.Partitions {
-				addCommitted(answer, &t, p.Partition, code)
+				answer.add(t.Topic, t.TopicID, p.Partition, code)
 			}
 			continue
 		}
@@ -32,7 +32,7 @@ func (b *Broker) offsetCommit(c *Context, q *kmsg.OffsetCommitRequest) *kmsg.Off
 		t.Partitions = nil
 		for _, p := range all {
 			if _, ok := topic.Partitions.Get(p.Partition); !ok {
-				addCommitted(answer, &t, p.Partition, kafka.ErrUnknownTopicOrPartition)
+				answer.add(t.Topic, t.TopicID, p.Partition, kafka.ErrUnknownTopicOrPartition)
 				continue
 			}
 			t.Partitions = append(t.Partitions, p)
@@ -42,19 +42,19 @@ func (b *Broker) offsetCommit(c *Context, q *kmsg.OffsetCommitRequest) *kmsg.Off
 		}
 	}
 	if len(known.Topics) == 0 {
-		return answer
+		return answer.OffsetCommitResponse
 	}
 	committed, err := b.opts.Groups.OffsetCommit(c, groupClient(c), &known)
 	if err != nil {
 		return nil
 	}
 	for i := range committed.Topics {
-		t := kmsg.OffsetCommitRequestTopic{Topic: committed.Topics[i].Topic, TopicID: committed.Topics[i].TopicID}
-		for _, p := range committed.Topics[i].Partitions {
-			addCommitted(answer, &t, p.Partition, kafka.ErrorCode(p.ErrorCode))
+		t := &committed.Topics[i]
+		for _, p := range t.Partitions {
+			answer.add(t.Topic, t.TopicID, p.Partition, kafka.ErrorCode(p.ErrorCode))
 		}
 	}
-	return answer
+	return answer.OffsetCommitResponse
 }
 
 // commitTopic finds the topic that a request names, by id from version 10 on.
@@ -65,18 +65,29 @@ func commitTopic(image *metadata.Image, t *kmsg.OffsetCommitRequestTopic, versio
 	return image.Topic(t.Topic), kafka.ErrUnknownTopicOrPartition
 }
 
-// addCommitted adds a partition to the row of its topic.
-func addCommitted(a *kmsg.OffsetCommitResponse, t *kmsg.OffsetCommitRequestTopic, partition int32, code kafka.ErrorCode) {
+// commitAnswer is an answer with a row for each topic.
+type commitAnswer struct {
+	*kmsg.OffsetCommitResponse
+	rows map[commitRow]int // where the row of each topic is
+}
+
+// commitRow names a topic as its request does.
+type commitRow struct {
+	name string
+	id   kafka.TopicID
+}
+
+// add adds a partition to the row of its topic.
+func (a *commitAnswer) add(topic string, id kafka.TopicID, partition int32, code kafka.ErrorCode) {
+	at, ok := a.rows[commitRow{topic, id}]
+	if !ok {
+		at = len(a.Topics)
+		a.rows[commitRow{topic, id}] = at
+		row := kmsg.NewOffsetCommitResponseTopic()
+		row.Topic, row.TopicID = topic, id
+		a.Topics = append(a.Topics, row)
+	}
 	cell := kmsg.NewOffsetCommitResponseTopicPartition()
 	cell.Partition, cell.ErrorCode = partition, int16(code)
-	for i := range a.Topics {
-		if row := &a.Topics[i]; row.Topic == t.Topic && row.TopicID == t.TopicID {
-			row.Partitions = append(row.Partitions, cell)
-			return
-		}
-	}
-	row := kmsg.NewOffsetCommitResponseTopic()
-	row.Topic, row.TopicID = t.Topic, t.TopicID
-	row.Partitions = append(row.Partitions, cell)
-	a.Topics = append(a.Topics, row)
+	a.Topics[at].Partitions = append(a.Topics[at].Partitions, cell)
 }

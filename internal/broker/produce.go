@@ -44,6 +44,7 @@ type produceCall struct {
 
 	failed  bool
 	repeats map[partKey]int // how often each partition is still to come; nil when there are few
+	places  map[partKey]int // where each topic is in the response; nil when there are few
 	appends []pendingAppend
 	wake    []*replica.Partition // to be told once the answer is written
 	wakeFn  func()               // bound once
@@ -153,14 +154,22 @@ func (f *produceCall) topic(i int, refused kafka.ErrorCode) {
 	}
 	if len(f.resp.Topics[at].Partitions) == 0 && at == len(f.resp.Topics)-1 {
 		f.resp.Topics = f.resp.Topics[:at] // nothing was asked of it
+		delete(f.places, topicKey(t))
 	}
 }
 
 // responseTopic is the place of a topic in the response, once for each topic.
 func (f *produceCall) responseTopic(t *wire.ProduceTopic) int {
-	for i := range f.resp.Topics {
-		if x := &f.resp.Topics[i]; x.ID == t.ID && string(x.Name) == string(t.Name) {
+	if f.places != nil {
+		if i, ok := f.places[topicKey(t)]; ok {
 			return i
+		}
+		f.places[topicKey(t)] = len(f.resp.Topics)
+	} else {
+		for i := range f.resp.Topics {
+			if x := &f.resp.Topics[i]; x.ID == t.ID && string(x.Name) == string(t.Name) {
+				return i
+			}
 		}
 	}
 	f.resp.Topics = grow(f.resp.Topics)
@@ -169,11 +178,19 @@ func (f *produceCall) responseTopic(t *wire.ProduceTopic) int {
 	return len(f.resp.Topics) - 1
 }
 
-// manyPartitions is from how many partitions on a map finds repeated ones.
+// topicKey names a topic of the request.
+func topicKey(t *wire.ProduceTopic) partKey { return partKey{id: t.ID, name: string(t.Name)} }
+
+// manyPartitions is from how many partitions, or topics, on a map finds repeated
+// ones: a request may name a million of them.
 const manyPartitions = 128
 
 // findRepeats counts how often each partition is named, when there are many.
 func (f *produceCall) findRepeats() {
+	f.places = nil
+	if len(f.req.Topics) > manyPartitions {
+		f.places = make(map[partKey]int, len(f.req.Topics))
+	}
 	n := 0
 	for i := range f.req.Topics {
 		n += len(f.req.Topics[i].Partitions)

@@ -3,6 +3,7 @@ package broker_test
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -132,6 +133,13 @@ func TestProducedPartitionsAreJudgedAsByKafka(t *testing.T) {
 	for range 200 {
 		many.Partitions = append(many.Partitions, kmsg.ProduceRequestTopicPartition{Partition: 1, Records: one})
 	}
+	crowd := []kmsg.ProduceRequestTopic{{Topic: "t"}, to("t", 0, one)}
+	crowded := []int16{0, 0}
+	for i := range 200 {
+		crowd = append(crowd, to(fmt.Sprintf("absent%d", i), 0, one))
+		crowded = append(crowded, 3)
+	}
+	crowd = append(crowd, to("t", 1, one), kmsg.ProduceRequestTopic{Topic: "u"})
 	tests := []struct {
 		name string
 		q    *kmsg.ProduceRequest
@@ -154,6 +162,7 @@ func TestProducedPartitionsAreJudgedAsByKafka(t *testing.T) {
 		{"a partition twice is appended once", produceRequest(9, twice), "test", []int16{0}},
 		{"a partition two hundred times is appended once", produceRequest(9, many), "test", []int16{0, 0}},
 		{"a topic twice is answered as one", produceRequest(9, to("t", 0, one), to("t", 1, one)), "test", []int16{0, 0}},
+		{"a topic twice among hundreds is answered as one", produceRequest(9, crowd...), "test", crowded},
 		{"failures do not touch others", produceRequest(9, to("absent", 0, one), to("t", 1, one)), "test", []int16{3, 0}},
 	}
 	for _, tt := range tests {
@@ -182,8 +191,8 @@ func TestProducedPartitionsAreJudgedAsByKafka(t *testing.T) {
 		q.Topics = []kmsg.ListOffsetsRequestTopic{{Topic: "t", Partitions: []kmsg.ListOffsetsRequestTopicPartition{p}}}
 		return do[*kmsg.ListOffsetsResponse](c, q).Topics[0].Partitions[0].Offset
 	}
-	if p0, p1 := end(0), end(1); p0 != 5 || p1 != 3 {
-		t.Errorf("ends %d and %d, want 5 and 3: one record for each success", p0, p1)
+	if p0, p1 := end(0), end(1); p0 != 6 || p1 != 4 {
+		t.Errorf("ends %d and %d, want 6 and 4: one record for each success", p0, p1)
 	}
 }
 
