@@ -165,7 +165,11 @@ func (f *fetchCall) open() kafka.ErrorCode {
 		f.full()
 		return kafka.None
 	}
-	f.b.sessions.touch(s, len(s.byKey), f.c.Request.Received)
+	if !f.b.sessions.touch(s, len(s.byKey), f.c.Request.Received) {
+		f.b.sessions.drop(s)
+		s.unlock()
+		return kafka.ErrFetchSessionIDNotFound // the client begins anew, and without a session
+	}
 	s.epoch = nextEpoch(s.epoch)
 	f.session, f.parts = s, &s.parts
 	return kafka.None

@@ -124,8 +124,13 @@ func (f *fetchCall) respond() {
 
 // newSession begins a session with what was answered; 0 when there is no room.
 func (f *fetchCall) newSession() int32 {
+	from := f.c.Request.Conn.RemoteAddr().Addr().Unmap()
+	if !f.b.sessions.hasRoom(from, len(f.answers)) {
+		return 0
+	}
 	now := f.b.opts.Now()
 	s := newSession(f.req.UsesTopicIDs(f.c.Version), f.req.ReplicaID >= 0, now)
+	s.from = from
 	for i := range f.answers {
 		a := &f.answers[i]
 		p := s.set(a.part.name, a.part.id, &a.part.want)

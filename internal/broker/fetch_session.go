@@ -15,6 +15,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"math"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,14 @@ const (
 // before others may take its place (MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS).
 const evictAfter = 120 * time.Second
 
+// What the sessions begun from one address may remember, and about what each
+// partition takes of it. A client beyond it goes on without a session.
+const (
+	maxSessionBytes      = 8 << 20
+	sessionPartBytes     = 640
+	maxSessionPartitions = maxSessionBytes / sessionPartBytes
+)
+
 // partKey names a partition as the client does: by topic id, or by name below
 // version 13.
 type partKey struct {
@@ -47,6 +56,7 @@ type session struct {
 	byID       bool // partitions are named by topic id
 	privileged bool // of a follower
 	created    time.Time
+	from       netip.Addr // of the client that began it
 
 	// mu is held by the fetch under way, also while it waits. Whoever else wants
 	// the session asks it to hurry first.
@@ -58,7 +68,8 @@ type session struct {
 	waiter *replica.Waiter // for the watches of the parts
 	ended  atomic.Bool     // no longer in the cache: its watches go when mu is free
 
-	// used and size are guarded by the cache's mutex.
+	// used and size are guarded by the cache's mutex. The size is in partitions,
+	// as the cache counts it.
 	used time.Time
 	size int
 }
@@ -183,12 +194,13 @@ func (s *session) report(p *fetchPart, a *wire.FetchPartitionResponse) bool {
 type sessionCache struct {
 	slots func() int // max.incremental.fetch.session.cache.slots
 
-	mu       sync.Mutex
-	sessions map[int32]*session
+	mu         sync.Mutex
+	sessions   map[int32]*session
+	partitions map[netip.Addr]int // of all sessions begun from there
 }
 
 func newSessionCache(slots func() int) *sessionCache {
-	return &sessionCache{slots: slots, sessions: map[int32]*session{}}
+	return &sessionCache{slots: slots, sessions: map[int32]*session{}, partitions: map[netip.Addr]int{}}
 }
 
 // find returns a session, nil when there is none.
@@ -198,18 +210,46 @@ func (c *sessionCache) find(id int32) *session {
 	return c.sessions[id]
 }
 
-// touch notes a use and the size of a session.
-func (c *sessionCache) touch(s *session, size int, now time.Time) {
+// touch notes a use and the size of a session. It reports false when the session
+// has grown beyond what its address may have.
+func (c *sessionCache) touch(s *session, size int, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.used, s.size = now, size
+	if c.sessions[s.id] != s { // it has been ended
+		return true
+	}
+	s.used = now
+	c.partitions[s.from] += size - s.size
+	grown := size > s.size
+	s.size = size
+	return !grown || c.partitions[s.from] <= maxSessionPartitions
+}
+
+// hasRoom reports whether an address may have a session with n partitions more.
+func (c *sessionCache) hasRoom(from netip.Addr, n int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.partitions[from]+n <= maxSessionPartitions
+}
+
+// deleteLocked takes a session out.
+func (c *sessionCache) deleteLocked(s *session) {
+	if c.sessions[s.id] != s {
+		return
+	}
+	delete(c.sessions, s.id)
+	if c.partitions[s.from] -= s.size; c.partitions[s.from] <= 0 {
+		delete(c.partitions, s.from)
+	}
 }
 
 // remove ends a session. The caller does not hold its lock.
 func (c *sessionCache) remove(id int32) {
 	c.mu.Lock()
 	s := c.sessions[id]
-	delete(c.sessions, id)
+	if s != nil {
+		c.deleteLocked(s)
+	}
 	c.mu.Unlock()
 	if s != nil {
 		s.end()
@@ -219,7 +259,7 @@ func (c *sessionCache) remove(id int32) {
 // drop is remove for a caller that holds the session's lock.
 func (c *sessionCache) drop(s *session) {
 	c.mu.Lock()
-	delete(c.sessions, s.id)
+	c.deleteLocked(s)
 	c.mu.Unlock()
 	s.ended.Store(true)
 }
@@ -229,6 +269,10 @@ func (c *sessionCache) add(s *session, now time.Time) bool {
 	var evicted *session
 	c.mu.Lock()
 	s.size = len(s.byKey)
+	if c.partitions[s.from]+s.size > maxSessionPartitions {
+		c.mu.Unlock()
+		return false
+	}
 	if len(c.sessions) >= c.slots() {
 		if evicted = c.evictLocked(s, now); evicted == nil {
 			c.mu.Unlock()
@@ -239,6 +283,7 @@ func (c *sessionCache) add(s *session, now time.Time) bool {
 		s.id = randomSessionID()
 	}
 	c.sessions[s.id] = s
+	c.partitions[s.from] += s.size
 	c.mu.Unlock()
 	if evicted != nil {
 		evicted.end()
@@ -275,7 +320,7 @@ func (c *sessionCache) evictLocked(newcomer *session, now time.Time) *session {
 		}
 		evicted = least
 	}
-	delete(c.sessions, evicted.id)
+	c.deleteLocked(evicted)
 	return evicted
 }
 

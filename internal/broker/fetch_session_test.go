@@ -2,6 +2,7 @@ package broker
 
 import (
 	"math"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -73,5 +74,39 @@ func TestSessionIDsArePositiveAndDiffer(t *testing.T) {
 			t.Fatalf("session id %d, seen before: %v", s.id, seen[s.id])
 		}
 		seen[s.id] = true
+	}
+}
+
+func TestSessionsOfOneAddressAreBounded(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	c := newSessionCache(func() int { return 100 })
+	here, there := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
+	begin := func(from netip.Addr, n int) (*session, bool) {
+		s := sized(n, false, now)
+		s.from = from
+		return s, c.add(s, now)
+	}
+	const half = maxSessionPartitions / 2
+	first, _ := begin(here, half)
+	second, ok := begin(here, maxSessionPartitions-half)
+	if !ok {
+		t.Fatal("no room for what the bound allows")
+	}
+	if _, ok := begin(here, 1); ok {
+		t.Error("more than the bound was admitted")
+	}
+	if c.hasRoom(here, 1) || !c.hasRoom(there, maxSessionPartitions) {
+		t.Error("room is not counted by address")
+	}
+	if !c.touch(first, half, now) || c.touch(first, half+1, now) {
+		t.Error("a session within its size was refused, or one that grew was not")
+	}
+	c.drop(first)
+	if !c.touch(first, half+9, now) || !c.hasRoom(here, half) {
+		t.Error("a session that has ended is still counted")
+	}
+	c.remove(second.id)
+	if len(c.partitions) != 0 {
+		t.Errorf("partitions of no session are counted: %v", c.partitions)
 	}
 }
