@@ -2,6 +2,7 @@ package group
 
 import (
 	"bytes"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -145,15 +146,35 @@ func (m *Machine) joinClassic(fx *Effects, g *classicGroup, c Context, r *kmsg.J
 			m.addMember(fx, g, c, r, id)
 		}
 	default:
-		id := c.ClientID + "-" + m.cfg.NewID()
+		id := idPrefix(c.ClientID) + "-" + m.cfg.NewID()
 		if r.Version < 4 {
 			m.addMember(fx, g, c, r, id)
+			return
+		}
+		if len(g.pending) >= maxPending {
+			fx.reply(c.Waiter, joinError("", kafka.ErrGroupMaxSizeReached))
 			return
 		}
 		g.addPending(id)
 		fx.set(SessionTimer, g.id, id, time.Duration(r.SessionTimeoutMillis)*time.Millisecond)
 		fx.reply(c.Waiter, joinError(id, kafka.ErrMemberIDRequired))
 	}
+}
+
+// An id that was given out is remembered until its session timeout, which the
+// client chooses, and costs it nothing: so many of a group, and so much of a
+// client's id in each.
+const (
+	maxPending  = 1000
+	maxIDPrefix = 256
+)
+
+// idPrefix is what the member ids of a client begin with.
+func idPrefix(clientID string) string {
+	if len(clientID) > maxIDPrefix {
+		return strings.ToValidUTF8(clientID[:maxIDPrefix], "")
+	}
+	return clientID
 }
 
 // accepts reports whether the group has room for the member. While a rebalance
