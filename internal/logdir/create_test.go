@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -318,5 +319,36 @@ func TestFailEveryOperation(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+// A deleted partition keeps no file open until its directory goes, or for ever
+// when the manager is closed before.
+func TestADeletedPartitionHasNoFileOpen(t *testing.T) {
+	disk := memfs.New()
+	format(t, disk, "/data")
+	var open atomic.Int64
+	m := load(t, options(faultfs.Wrap(disk, func(op faultfs.Op) faultfs.Fault {
+		switch op.Kind {
+		case faultfs.Open:
+			if _, err := disk.Stat(op.Name); err == nil {
+				open.Add(1)
+			}
+		case faultfs.Create:
+			open.Add(1)
+		case faultfs.Close:
+			open.Add(-1)
+		}
+		return faultfs.Fault{}
+	}), "/data"), nil)
+	before := open.Load()
+	log := create(t, m, "orders", 0)
+	appendRecords(t, log, 3)
+	if open.Load() == before {
+		t.Fatal("an open partition has no file open")
+	}
+	must(t, m.Delete(tpOf("orders", 0)))
+	if got := open.Load(); got != before {
+		t.Errorf("%d files are open after the deletion, want %d", got, before)
 	}
 }

@@ -87,6 +87,10 @@ func (m *Manager) deleteOne(p *partition) error {
 		m.goOffline(p.dir, "delete", err)
 		return err
 	}
+	// Nothing is read or written there any more but what is being sent.
+	if err := p.log.Abandon(); err != nil {
+		m.o.Logger.Warn("deleted partition not closed", "path", path, "err", err)
+	}
 	m.jobs.after(m.o.FileDeleteDelay, p.dir.unlessOffline(func() {
 		if err := p.log.Delete(); err != nil {
 			m.o.Logger.Error("deleted partition not removed", "path", path, "err", err)
