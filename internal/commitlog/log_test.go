@@ -164,6 +164,15 @@ func TestValidation(t *testing.T) {
 		{"a batch above segment.bytes", func(c *Config) { c.SegmentBytes = 100 }, withCodec(record.None), nil, ErrRecordBatchTooLarge},
 		{"compressed bytes that are none", nil, withCodec(record.LZ4),
 			func(b record.Batch) []byte { copy(b[record.HeaderSize:], "xxxx"); return resealed(b) }, ErrUnprocessable},
+		{"a decompression bomb", nil, withCodec(record.Zstd), func(b record.Batch) []byte {
+			var c record.Compressor
+			b, err := c.Compress(b[:record.HeaderSize], record.Zstd, 0, make([]byte, 32<<20))
+			if err != nil {
+				t.Fatal(err)
+			}
+			binary.BigEndian.PutUint32(b[8:], uint32(len(b)-12))
+			return resealed(b)
+		}, ErrMessageTooLarge},
 		{"a codec that does not exist", nil, withCodec(record.None),
 			func(b record.Batch) []byte { b[22] |= 7; return resealed(b) }, ErrUnprocessable},
 		{"a record above max.decompressed.message.bytes", func(c *Config) { c.MaxDecompressedBytes = 20 }, withCodec(record.Gzip), nil, ErrInvalidRecord},

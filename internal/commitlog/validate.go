@@ -163,8 +163,11 @@ func (l *Log) validate(in *incoming) error {
 // unreadable classifies an error of reading the records of a batch whose
 // checksum is right.
 func (l *Log) unreadable(err error) error {
-	if errors.Is(err, record.ErrInvalid) {
+	switch {
+	case errors.Is(err, record.ErrInvalid):
 		return refuse(ErrInvalidRecord, "%v", err)
+	case errors.Is(err, record.ErrTooLarge): // a producer splits such a batch and sends its parts
+		return refuse(ErrMessageTooLarge, "%v in topic partition %s", err, l.partition)
 	}
 	return refuse(ErrUnprocessable, "%v in topic partition %s", err, l.partition)
 }

@@ -289,6 +289,11 @@ func TestPoolHandsOutAsManyAsItWasMadeWith(t *testing.T) {
 	if c := <-got; c != b {
 		t.Errorf("got %p, want the one that came back, %p", c, b)
 	}
+	a.scratch = make([]byte, keepScratch+1)
+	p.Put(a)
+	if c := p.Get(); cap(c.scratch) > keepScratch {
+		t.Errorf("a pooled one keeps %d bytes, want at most %d", cap(c.scratch), keepScratch)
+	}
 }
 
 func TestXXH32(t *testing.T) {

@@ -202,5 +202,11 @@ func NewPool(n, maxBytes int) *Pool {
 // Get takes a Decompressor; the caller gives it back with Put.
 func (p *Pool) Get() *Decompressor { return <-p.idle }
 
-// Put gives back what Get took. Bytes that it returned become invalid.
-func (p *Pool) Put(d *Decompressor) { p.idle <- d }
+// Put gives back what Get took. Bytes that it returned become invalid. What one
+// large batch needed is not kept until the next one.
+func (p *Pool) Put(d *Decompressor) {
+	if cap(d.scratch) > keepScratch {
+		d.scratch = nil
+	}
+	p.idle <- d
+}
