@@ -1,9 +1,13 @@
 package logdir
 
 import (
+	"errors"
 	"math"
 	"sync"
 	"time"
+
+	"github.com/varvelog/varve/internal/commitlog"
+	"github.com/varvelog/varve/internal/segment"
 )
 
 // jobs runs what happens beside the requests: periodic tasks, delayed unlinks,
@@ -173,8 +177,12 @@ func (m *Manager) expireProducers() {
 	m.each(func(p *partition) { p.log.ExpireProducers() })
 }
 
-// report logs what a background task met. Whether it takes the directory
-// offline was decided where the call failed (commitlog.Options.OnFailure).
+// report logs what a background task met, unless it is that the partition was
+// deleted meanwhile. Whether it takes the directory offline was decided where the
+// call failed (commitlog.Options.OnFailure).
 func (m *Manager) report(p *partition, task string, err error) {
+	if errors.Is(err, commitlog.ErrClosed) || errors.Is(err, segment.ErrClosed) {
+		return
+	}
 	m.o.Logger.Error("background task failed", "task", task, "partition", p.tp, "err", err)
 }
