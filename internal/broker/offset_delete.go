@@ -47,14 +47,18 @@ func (b *Broker) offsetDelete(c *Context, q *kmsg.OffsetDeleteRequest) *kmsg.Off
 
 // mergeDeleted puts the partitions of a topic into one row.
 func mergeDeleted(rows, more []kmsg.OffsetDeleteResponseTopic) []kmsg.OffsetDeleteResponseTopic {
-next:
-	for _, t := range more {
-		for i := range rows {
-			if rows[i].Topic == t.Topic {
-				rows[i].Partitions = append(rows[i].Partitions, t.Partitions...)
-				continue next
-			}
+	at := make(map[string]int, len(rows)) // the first row of each topic
+	for i := range rows {
+		if _, ok := at[rows[i].Topic]; !ok {
+			at[rows[i].Topic] = i
 		}
+	}
+	for _, t := range more {
+		if i, ok := at[t.Topic]; ok {
+			rows[i].Partitions = append(rows[i].Partitions, t.Partitions...)
+			continue
+		}
+		at[t.Topic] = len(rows)
 		rows = append(rows, t)
 	}
 	return rows
