@@ -88,7 +88,7 @@ func (s *Sender) SendBurst(header []byte, r vfs.Region) error {
 	s.fd, s.off, s.left = int(fd), r.Offset, r.Length
 	err := s.run(r.File)
 	runtime.KeepAlive(r.File)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
+	if s.fileSide && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP)) {
 		// This file system has no sendfile. What is sent is sent.
 		rest := vfs.Region{File: r.File, Offset: s.off, Length: s.left}
 		return s.copyBurst(nil, rest)
