@@ -104,7 +104,7 @@ func (l *Log) background(f func()) {
 }
 
 func (l *Log) event(name, file, detail string) {
-	l.logger.Warn(name, "partition", l.partition, "file", file, "detail", detail)
+	l.logger.Warn(detail, "event", name, "partition", l.partition, "file", file)
 	if l.opts.OnEvent != nil {
 		l.opts.OnEvent(Event{Name: name, File: file, Detail: detail})
 	}
