@@ -213,7 +213,7 @@ func (l *Log) discardLocked(st *producer.State, s *segment.Segment) error {
 	if st.DetachSnapshot(s.BaseOffset()) {
 		err := l.fs.Rename(l.path(name), l.path(name+segment.DeletedSuffix))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+			return errors.Join(err, s.ChangeSuffix(""))
 		}
 	}
 	return nil
