@@ -32,7 +32,7 @@ var layers = map[string]int{
 	"internal/commitlog": 4, "internal/metadata": 4, "internal/server": 4,
 	"internal/quorum": 5, "internal/cleaner": 5,
 	"internal/logdir": 6, "internal/dump": 6, "internal/verify": 6,
-	"internal/replica":     7,
+	"internal/replica": 7, "internal/repair": 7, "internal/explain": 7,
 	"internal/coordinator": 8, "internal/controller": 8,
 	"internal/broker": 9,
 	"internal/node":   12,
@@ -253,7 +253,7 @@ func TestPurePackagesDoNotReadTheClock(t *testing.T) {
 }
 
 func TestFilesAreReachedThroughVfs(t *testing.T) {
-	below := []string{"internal/record", "internal/index", "internal/checkpoint", "internal/segment", "internal/producer", "internal/commitlog", "internal/cleaner", "internal/metadata", "internal/quorum", "internal/logdir", "internal/replica", "internal/coordinator", "internal/controller", "internal/verify", "internal/dump"}
+	below := []string{"internal/record", "internal/index", "internal/checkpoint", "internal/segment", "internal/producer", "internal/commitlog", "internal/cleaner", "internal/metadata", "internal/quorum", "internal/logdir", "internal/replica", "internal/coordinator", "internal/controller", "internal/verify", "internal/dump", "internal/repair", "internal/explain"}
 	banned := map[string]bool{"Open": true, "OpenFile": true, "Create": true, "ReadFile": true, "WriteFile": true, "Rename": true, "Remove": true, "RemoveAll": true, "Mkdir": true, "MkdirAll": true, "ReadDir": true, "Stat": true, "Truncate": true}
 	for _, f := range sources(t) {
 		if isTest(f.rel) || !contains(below, pkgOf(f.rel)) {
