@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -95,7 +96,7 @@ func (c *Conn) logClosed(err error) {
 		level = slog.LevelWarn
 	}
 	ctx := context.Background()
-	if !c.l.log.Enabled(ctx, level) {
+	if !c.l.log.Enabled(ctx, level) || level > slog.LevelDebug && !c.l.similar.allow(similarKind{"conn-closed", reason}, time.Now()) {
 		return
 	}
 	attrs := []slog.Attr{

@@ -31,6 +31,8 @@ type Listener struct {
 	stopOnce sync.Once
 	running  sync.WaitGroup // the accept loop, the sweeper and all connections
 
+	similar similar // records about connections
+
 	mu    sync.Mutex
 	conns map[*Conn]struct{}
 
@@ -230,10 +232,16 @@ func (l *Listener) refuseForWantOfDescriptors() {
 		tcp.Close()
 	}
 	l.spare = openSpare()
+	if !l.similar.allow(similarKind{"fd-low", refusedFds}, time.Now()) {
+		return
+	}
 	l.log.Warn("file descriptors nearly used up", "event", "fd-low", "open", l.cfg.Admission.Connections())
 }
 
 func (l *Listener) logRefused(remote net.Addr, reason string) {
+	if !l.similar.allow(similarKind{"conn-refused", reason}, time.Now()) {
+		return
+	}
 	l.log.Info("connection refused", "event", "conn-refused", "remote", remote.String(), "reason", reason)
 }
 

@@ -541,3 +541,29 @@ func TestClientIDsAreRemembered(t *testing.T) {
 		}
 	}
 }
+
+func TestRecordsAboutConnectionsAreFew(t *testing.T) {
+	l, logs := listen(t, Config{}, &testHandler{})
+	const conns = maxSimilar + 5
+	for range conns {
+		c := dial(t, l)
+		write(t, c, []byte{0xff, 0xff, 0xff, 0xff})
+		wantClosed(t, c)
+	}
+	eventually(t, "the connections' ends", func() bool { return l.cfg.Admission.Connections() == 0 })
+	c := dial(t, l)
+	write(t, c, request(keyRefuse, 0, 1, nil))
+	wantClosed(t, c)
+	eventually(t, "record of another kind", func() bool { return strings.Contains(logs.String(), "reason="+ReasonParse) })
+	if n := strings.Count(logs.String(), "reason="+ReasonFrameSize); n != maxSimilar {
+		t.Errorf("%d records of %d like ends, want %d", n, conns, maxSimilar)
+	}
+	l.similar.report(l.log, time.Now().Add(similarTime/2))
+	if strings.Contains(logs.String(), "similar") {
+		t.Error("reported before the minute was over")
+	}
+	l.similar.report(l.log, time.Now().Add(similarTime))
+	if !strings.Contains(logs.String(), "(5 similar in the last minute)") {
+		t.Errorf("no record of how many were left out:\n%s", logs)
+	}
+}

@@ -64,6 +64,7 @@ func (l *Listener) sweep() {
 		select {
 		case now := <-tick.C:
 			l.expire(now)
+			l.similar.report(l.log, now)
 			if n%lookEvery == 0 {
 				l.endGone()
 			}
