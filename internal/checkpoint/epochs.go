@@ -47,6 +47,12 @@ func WriteEpochs(fsys vfs.FS, path string, epochs []Epoch) error {
 	return WriteFile(fsys, path, encodeEpochs(epochs))
 }
 
+// ReplaceEpochs is WriteEpochs for a caller that syncs the directory itself,
+// after other changes in it.
+func ReplaceEpochs(fsys vfs.FS, path string, epochs []Epoch) error {
+	return replaceFile(fsys, path, encodeEpochs(epochs))
+}
+
 func encodeEpochs(epochs []Epoch) []byte {
 	out := appendHeader(make([]byte, 0, 16+16*len(epochs)), len(epochs))
 	for _, e := range epochs {

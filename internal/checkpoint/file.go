@@ -62,14 +62,20 @@ func (e *CorruptError) Unwrap() error { return ErrCorrupt }
 // (faults O8). After an error the old file is still there, unless only the last
 // step failed.
 func WriteFile(fsys vfs.FS, path string, data []byte) error {
+	if err := replaceFile(fsys, path, data); err != nil {
+		return err
+	}
+	return fsys.SyncDir(filepath.Dir(path))
+}
+
+// replaceFile is WriteFile without its last step, for callers that change more
+// names in the directory before they sync it. Until then a crash leaves either file.
+func replaceFile(fsys vfs.FS, path string, data []byte) error {
 	tmp := path + temporarySuffix
 	if err := writeSynced(fsys, tmp, data); err != nil {
 		return err
 	}
-	if err := fsys.Rename(tmp, path); err != nil {
-		return err
-	}
-	return fsys.SyncDir(filepath.Dir(path))
+	return fsys.Rename(tmp, path)
 }
 
 func writeSynced(fsys vfs.FS, path string, data []byte) error {

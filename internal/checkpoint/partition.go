@@ -65,6 +65,12 @@ func WritePartitionMetadata(fsys vfs.FS, path string, id kafka.TopicID) error {
 	return WriteFile(fsys, path, encodePartitionMetadata(id))
 }
 
+// ReplacePartitionMetadata is WritePartitionMetadata for a caller that syncs the directory itself,
+// after other changes in it.
+func ReplacePartitionMetadata(fsys vfs.FS, path string, id kafka.TopicID) error {
+	return replaceFile(fsys, path, encodePartitionMetadata(id))
+}
+
 func encodePartitionMetadata(id kafka.TopicID) []byte {
 	return []byte("version: " + strconv.Itoa(partitionIDVersion) + "\ntopic_id: " + id.String())
 }

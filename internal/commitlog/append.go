@@ -230,29 +230,32 @@ func (l *Log) firstOffsets(buf []byte) string {
 	return string(list)
 }
 
-// assignEpochsLocked notes the leader epochs that the batches begin. A batch of
-// an old format has none: what the cache says ends there.
+// assignEpochsLocked notes the leader epochs that the batches begin, and makes
+// them durable with one that AssignEpoch left. A batch of an old format has
+// none: what the cache says ends there.
 func (l *Log) assignEpochsLocked(in *incoming) error {
+	before, changed := l.epochs.load(), false
 	for buf := in.buf; len(buf) > 0; {
 		h, err := record.ParseHeader(buf)
 		if err != nil {
-			return refuse(ErrCorrupt, "%v", err)
+			return refuse(ErrCorrupt, "%v", err) // cannot be: analyze has read it
 		}
 		buf = buf[h.Size:]
-		if h.Magic >= record.MagicV2 {
-			if h.LeaderEpoch >= 0 {
-				if err := l.assignEpochLocked(h.LeaderEpoch, h.BaseOffset); err != nil {
-					return err
-				}
-			}
-			continue
-		}
-		if l.epochs.clear() {
-			if err := l.writeEpochs(); err != nil {
-				return l.writeErrorLocked("leader epochs", err)
-			}
+		switch {
+		case h.Magic < record.MagicV2:
+			changed = l.epochs.clear() || changed
+		case h.LeaderEpoch >= 0:
+			changed = l.epochs.assign(h.LeaderEpoch, h.BaseOffset) || changed
 		}
 	}
+	if !changed && !l.epochOwed {
+		return nil
+	}
+	if err := l.writeEpochs(); err != nil {
+		l.epochs.store(before)
+		return l.writeErrorLocked("leader epochs", err)
+	}
+	l.epochOwed = false
 	return nil
 }
 

@@ -38,6 +38,11 @@ func (l *Log) closeClean() error {
 	}
 	l.mu.Lock()
 	defer l.unlock()
+	if l.epochOwed {
+		if err := l.replaceEpochs(); err != nil {
+			return err
+		}
+	}
 	if _, err := l.producers.TakeSnapshot(true); err != nil {
 		return err
 	}

@@ -431,6 +431,53 @@ func TestTopicID(t *testing.T) {
 	}
 }
 
+func TestAnEpochIsDurableBeforeItsFirstRecord(t *testing.T) {
+	b := newBench(t, nil)
+	stored := func() []checkpoint.Epoch {
+		t.Helper()
+		list, err := checkpoint.ReadEpochs(b.opts.FS, path.Join(testDir, checkpoint.EpochFile))
+		if err != nil && !errors.Is(err, checkpoint.ErrCorrupt) { // empty, as it was made
+			t.Fatal(err)
+		}
+		return list
+	}
+	if err := errors.Join(b.disk.SyncDir("/"), b.disk.SyncDir("/d"), b.log.AssignEpoch(3, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if e, ok := b.log.LatestEpoch(); !ok || e != 3 || len(stored()) != 0 {
+		t.Errorf("assigned: latest %d, in the file %v; want 3 and nothing", e, stored())
+	}
+	// Without room for the file the record is refused, and tried again later.
+	fault := &faultfs.Counter{From: 1, Times: 1, Fault: faultfs.Fault{Err: syscall.ENOSPC}}
+	b.log.fs = faultfs.Wrap(b.disk, fault.Inject)
+	if _, err := b.log.AppendAsLeader(b.records(1, record.NewBuildOptions()), 3, AppendOptions{}); !errors.Is(err, ErrFull) || len(stored()) != 0 {
+		t.Errorf("append without room for the epoch: %v, want ErrFull", err)
+	}
+	b.log.fs = b.disk
+	if _, err := b.log.AppendAsLeader(b.records(1, record.NewBuildOptions()), 3, AppendOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b.disk = b.disk.Crash(memfs.DropAll())
+	b.opts.FS = b.disk
+	if got := stored(); len(got) != 1 || got[0] != (checkpoint.Epoch{Epoch: 3}) {
+		t.Errorf("after a power cut behind the first record: %v", got)
+	}
+	// One that never has a record is there once its owner asks, and after a clean end.
+	b.open(false)
+	if err := errors.Join(b.log.AssignEpoch(4, b.log.EndOffset()), b.log.StoreEpochs()); err != nil {
+		t.Fatal(err)
+	}
+	if got := stored(); len(got) == 0 || got[len(got)-1].Epoch != 4 {
+		t.Errorf("after StoreEpochs: %v", got)
+	}
+	if err := errors.Join(b.log.AssignEpoch(5, b.log.EndOffset()), b.log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if got := stored(); len(got) == 0 || got[len(got)-1].Epoch != 5 {
+		t.Errorf("after a clean end: %v", got)
+	}
+}
+
 func TestEpochsAreRebuiltFromTheBatches(t *testing.T) {
 	for name, content := range map[string][]byte{"missing": nil, "empty": {}, "garbage": []byte("0\n2\n0 0\n"), "falling": []byte("0\n2\n3 0\n1 5\n")} {
 		t.Run(name, func(t *testing.T) {

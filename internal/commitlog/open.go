@@ -27,14 +27,14 @@ func Open(o Options) (*Log, error) {
 	l.config.Store(&o.Config)
 	l.firstUnstable.set(kafka.NoOffset)
 	l.lastFlush = o.Now()
-	if err := l.openTopicID(); err != nil {
+	named, err := l.openTopicID()
+	if err != nil {
 		return nil, err
 	}
-	var err error
 	if l.producers, err = producer.Open(l.producerConfig()); err != nil {
 		return nil, err
 	}
-	ld := &loader{l: l, clean: o.CleanShutdown, recoveryPoint: o.RecoveryPoint, logStart: o.LogStartOffset}
+	ld := &loader{l: l, clean: o.CleanShutdown, recoveryPoint: o.RecoveryPoint, logStart: o.LogStartOffset, changed: named}
 	if err := ld.load(); err != nil {
 		for _, s := range ld.segs {
 			err = errors.Join(err, s.Abandon())
@@ -61,26 +61,32 @@ func (l *Log) producerConfig() producer.Config {
 }
 
 // openTopicID reads partition.metadata and writes it when it is missing or
-// damaged and the caller knows the id. It is there before any record is.
-func (l *Log) openTopicID() error {
+// damaged and the caller knows the id; written says that the directory has to be
+// synced. It is there before any record is.
+func (l *Log) openTopicID() (written bool, err error) {
 	path := l.path(checkpoint.PartitionFile)
 	id, err := checkpoint.ReadPartitionMetadata(l.fs, path)
 	switch {
 	case err == nil && (l.opts.TopicID.IsZero() || l.opts.TopicID == id):
 		l.topicID.Store(&id)
-		return nil
+		return false, nil
 	case err == nil:
-		return &TopicIDError{Partition: l.partition, Found: id, Want: l.opts.TopicID}
+		return false, &TopicIDError{Partition: l.partition, Found: id, Want: l.opts.TopicID}
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, checkpoint.ErrCorrupt):
-		return err
+		return false, err
 	}
 	if l.opts.TopicID.IsZero() {
-		return nil
+		return false, nil
 	}
 	if errors.Is(err, checkpoint.ErrCorrupt) {
 		l.event("topic-id-rewritten", path, err.Error())
 	}
-	return l.writeTopicID(l.opts.TopicID)
+	id = l.opts.TopicID
+	if err := checkpoint.ReplacePartitionMetadata(l.fs, path, id); err != nil {
+		return false, err
+	}
+	l.topicID.Store(&id)
+	return true, nil
 }
 
 func (l *Log) writeTopicID(id kafka.TopicID) error {

@@ -28,11 +28,11 @@ func TestOrderOnDisk(t *testing.T) {
 		o.PersistLogStart = func(to kafka.Offset) error { trace.Printf("  owner: log start checkpoint %d", to); return nil }
 		o.PersistRecoveryPoint = func(to kafka.Offset) error { trace.Printf("  owner: recovery point checkpoint %d", to); return nil }
 	})
-	mark("a leader epoch is durable before its first record")
+	mark("a leader epoch: nothing, until its first record")
 	if err := b.log.AssignEpoch(0, 0); err != nil {
 		t.Fatal(err)
 	}
-	mark("append: one write")
+	mark("append: one write, the epoch durable before the first")
 	b.append(3)
 	mark("append: the first with an index entry")
 	b.append(3)

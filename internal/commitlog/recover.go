@@ -66,9 +66,7 @@ func (ld *loader) load() error {
 	}
 	if l.epochs.truncateFromEnd(end) || l.epochs.truncateFromStart(ld.logStart) {
 		l.epochs.truncateFromStart(ld.logStart)
-		if err := ld.withoutRoom("leader epochs", l.writeEpochs()); err != nil {
-			return err
-		}
+		l.epochOwed = true // until it is written each load does this again
 	}
 	l.segments.Store(list)
 	l.start.set(start)
@@ -261,7 +259,8 @@ func (ld *loader) end() (kafka.Offset, error) {
 		return 0, err
 	}
 	ld.segs = append(ld.segs, s)
-	return ld.logStart, l.fs.SyncDir(l.Dir())
+	ld.changed = true
+	return ld.logStart, nil
 }
 
 func (ld *loader) discard(gone []*segment.Segment) error {

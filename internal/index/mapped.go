@@ -90,6 +90,7 @@ type mapped struct {
 
 	flushed    atomic.Int64 // entry bytes below it are durable
 	lengthOwed atomic.Bool  // the length changed since the last sync
+	blank      atomic.Bool  // made here, at its full length, and never had an entry
 }
 
 // view is what a reader may use: everything in it stays valid and unchanged
@@ -222,6 +223,7 @@ func (x *mapped) createLocked() error {
 	x.opened = true
 	x.length.Store(x.maxBytes)
 	x.lengthOwed.Store(true)
+	x.blank.Store(true)
 	fence := []int64(nil)
 	x.cur.Store(newView(file, nil, 0, &fence))
 	return nil
@@ -337,6 +339,7 @@ func (x *mapped) append(key int64) error {
 	if err := x.prepare(1, 0); err != nil {
 		return err
 	}
+	x.blank.Store(false)
 	v := x.cur.Load()
 	slot := v.count.Load()
 	at := slot * int64(x.entry)
@@ -428,6 +431,7 @@ func (x *mapped) resize(length int64) error {
 		return err
 	}
 	x.length.Store(length)
+	x.blank.Store(false)
 	x.reservedTo = 0
 	x.lengthOwed.Store(true)
 	return nil
@@ -451,6 +455,8 @@ func (x *mapped) Flush() error {
 	defer v.release()
 	from, to := x.flushed.Load(), v.count.Load()*int64(x.entry)
 	switch {
+	case to == 0 && x.blank.Load():
+		return nil // of an active segment, which a crash makes anew in any case
 	case x.lengthOwed.Load():
 		x.lengthOwed.Store(false)
 		if err := v.file.Sync(); err != nil {

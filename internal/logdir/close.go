@@ -67,7 +67,7 @@ func (m *Manager) closeDir(d *dir, brokerEpoch int64) error {
 func (m *Manager) closeLogs(d *dir) error {
 	list := m.partitions(d)
 	errs := make([]error, len(list))
-	slots := make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))
+	slots := make(chan struct{}, 4*runtime.GOMAXPROCS(0)) // most of the work is waiting for the disk
 	var wg sync.WaitGroup
 	for i, p := range list {
 		slots <- struct{}{}

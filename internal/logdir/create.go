@@ -143,21 +143,21 @@ func (m *Manager) stillMounted(d *dir) error {
 
 func (m *Manager) tryMakeFiles(p *partition, path string, n NewPartition) (*commitlog.Log, error) {
 	err := m.o.FS.Mkdir(path, 0o755)
-	if errors.Is(err, fs.ErrExist) {
+	adopted := errors.Is(err, fs.ErrExist)
+	if adopted {
 		err = m.adopt(p.dir, n)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := checkpoint.WritePartitionMetadata(m.o.FS, filepath.Join(path, checkpoint.PartitionFile), n.TopicID); err != nil {
-		return nil, err
-	}
-	log, err := commitlog.Open(m.logOptions(p, path, n.TopicID, n.Config))
+	log, err := commitlog.Open(m.logOptions(p, path, n.TopicID, n.Config)) // syncs the names that it makes
 	if err != nil {
 		return nil, err
 	}
-	if err := m.o.FS.SyncDir(path); err != nil {
-		return nil, err
+	if adopted {
+		if err := m.o.FS.SyncDir(path); err != nil {
+			return nil, err
+		}
 	}
 	return log, nil
 }

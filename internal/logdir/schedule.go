@@ -129,7 +129,10 @@ func (j *jobs) stop() {
 // schedule starts the periodic tasks; Load calls it when the logs are open.
 func (m *Manager) schedule() {
 	i := m.o.Intervals
-	m.jobs.every(i.Initial, i.RecoveryPoint, func() { m.checkpointAll(recoveryPoints) })
+	m.jobs.every(i.Initial, i.RecoveryPoint, func() {
+		m.checkpointAll(recoveryPoints)
+		m.storeEpochs()
+	})
 	m.jobs.every(i.Initial, i.LogStart, func() { m.checkpointAll(logStarts) })
 	m.jobs.every(i.HighWatermark, i.HighWatermark, func() { m.checkpointAll(highWatermarks) })
 	m.jobs.every(i.Initial, i.Retention, m.retain)
@@ -169,6 +172,16 @@ func (m *Manager) flushIdle() {
 		}
 		if err := p.log.FlushIfDue(); err != nil {
 			m.report(p, "flush", err)
+		}
+	})
+}
+
+// storeEpochs writes the leader epochs of logs that got no record since the
+// epoch began; a log that gets one does it before.
+func (m *Manager) storeEpochs() {
+	m.each(func(p *partition) {
+		if err := p.log.StoreEpochs(); err != nil {
+			m.report(p, "leader epochs", err)
 		}
 	})
 }

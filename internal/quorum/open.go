@@ -86,8 +86,10 @@ func readQuorumState(o Options, dir string) (checkpoint.QuorumState, error) {
 
 // openLog opens the log's files, cutting a torn tail.
 func (q *Quorum) openLog(l *loaded) error {
-	if err := makeDir(q.o.FS, q.dir); err != nil {
-		return err
+	if !l.hasLog {
+		if err := makeDir(q.o.FS, q.dir); err != nil {
+			return err
+		}
 	}
 	if err := q.removeLeftovers(); err != nil {
 		return err
