@@ -95,7 +95,7 @@ func surveyLog(f vfs.File, base, upper kafka.Offset) (survey, error) {
 		}
 		if n := len(s.bad); n > 0 && s.bad[n-1].to == pos {
 			s.bad[n-1].to, s.bad[n-1].whole = hole.to, s.bad[n-1].whole || hole.whole
-			s.bad[n-1].last, s.bad[n-1].open = hole.last, hole.open
+			s.bad[n-1].last, s.bad[n-1].open = max(s.bad[n-1].last, hole.last), s.bad[n-1].open || hole.open
 		} else {
 			s.bad = append(s.bad, hole)
 		}
@@ -183,7 +183,7 @@ func (w *surveyor) hole(pos int64, next kafka.Offset) (hole, error) {
 			return out, nil
 		}
 		if end < w.size {
-			_, ok, err := w.fits(end, next)
+			_, ok, err := w.right(end) // whether it fits too is asked there
 			if err != nil || ok || right {
 				out.to = end
 				return out, err

@@ -101,13 +101,20 @@ func (p *partition) txnIndex(base kafka.Offset, recovered bool) {
 		case p.o.Fast:
 		case !found:
 			p.add(softened(recovered || p.txns.gaps), CodeTxnMarker, path, int64(i), "no abort marker of producer %d at offset %d", id, last)
-		case !p.txns.gaps && want.first != kafka.NoOffset && (first != want.first || stable != want.stable):
+		case !p.txns.gaps && want.first != kafka.NoOffset && p.contradicts(first, want.first, stable, want.stable):
 			p.add(severity, CodeTxnOrder, path, int64(i), "producer %d aborted offsets %d to %d, last stable %d; the log says %d to %d, %d",
 				id, first, last, stable, want.first, last, want.stable)
 		}
 		before, beforeStable = max(before, last), max(beforeStable, stable)
 	}
 	p.missingAborts(path, indexed)
+}
+
+// contradicts compares an entry with the log. A transaction may have begun
+// before the log that is left does.
+func (p *partition) contradicts(first, wantFirst, stable, wantStable kafka.Offset) bool {
+	start := p.bases[0]
+	return first != wantFirst && first >= start || stable != wantStable && stable >= start
 }
 
 // missingAborts warns of abort markers that the index does not have. Kafka's
