@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -32,6 +33,7 @@ func (a *app) clientFlags(cmd *cobra.Command) {
 type client struct {
 	*kgo.Client
 	admin *kadm.Client
+	watch *watch
 }
 
 // seeds are the addresses to begin with (CLI-20).
@@ -67,14 +69,15 @@ func (a *app) connect(ctx context.Context, opts ...kgo.Opt) (*client, error) {
 	if id == "" {
 		id = "varve"
 	}
-	base := []kgo.Opt{kgo.SeedBrokers(seeds...), kgo.ClientID(id), kgo.DialTimeout(dialLimit), kgo.RetryTimeout(requestLimit)}
+	w := &watch{}
+	base := []kgo.Opt{kgo.WithHooks(w), kgo.SeedBrokers(seeds...), kgo.ClientID(id), kgo.DialTimeout(dialLimit), kgo.RetryTimeout(requestLimit)}
 	c, err := kgo.NewClient(append(base, opts...)...)
 	if err != nil {
 		return nil, usageError("%v", err)
 	}
 	admin := kadm.NewClient(c)
 	admin.SetTimeoutMillis(int32(requestLimit.Milliseconds()))
-	return &client{c, admin}, nil
+	return &client{c, admin, w}, nil
 }
 
 // reach opens and closes a connection to the first seed that takes one: the
@@ -89,17 +92,24 @@ func reach(ctx context.Context, seeds []string) error {
 		}
 		why = err
 	}
-	var op *net.OpError
-	text := why.Error()
-	if errors.As(why, &op) && op.Err != nil {
-		text = op.Err.Error()
-		var sys *os.SyscallError
-		if errors.As(op.Err, &sys) {
-			text = sys.Err.Error()
-		}
-	}
-	return &failure{code: exitOffline, what: "no broker at " + strings.Join(seeds, ", "), why: text,
+	return &failure{code: exitOffline, what: "no broker at " + strings.Join(seeds, ", "), why: plainReason(why),
 		hint: "start one with varve serve, or name another with -b HOST:PORT"}
+}
+
+// plainReason is what the system said of a connection, without the addresses.
+func plainReason(err error) string {
+	var sys *os.SyscallError
+	if errors.As(err, &sys) {
+		return sys.Err.Error()
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Err != nil {
+		return op.Err.Error()
+	}
+	if errors.Is(err, io.EOF) {
+		return "connection closed"
+	}
+	return err.Error()
 }
 
 // clientProperties reads --command-config. Settings of security are refused

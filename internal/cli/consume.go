@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,6 +28,7 @@ type consumeFlags struct {
 	exitAtEnd     bool
 	follow        bool
 	timeout       time.Duration
+	giveUp        time.Duration
 	committed     bool
 	format        recordFormat
 }
@@ -37,7 +40,7 @@ func (a *app) consumeCommand() *cobra.Command {
 		Long: "Reads records and prints their values, one a line. It starts at the end and waits for\nmore, as Kafka's console consumer does, until it is told where to start or to stop.",
 		Example: `  varve consume greetings --from-beginning
   varve consume orders --offset 1500 --partition 0 --max-messages 10
-  varve consume orders --from 2026-03-01T00:00:00Z --exit-at-end -o ndjson
+  varve consume orders --from 2026-03-01 --to 2026-03-02T12:00:00+01:00 -o ndjson
   varve consume orders --offset -5 --exit-at-end          # the last five of each partition
   varve consume orders --group billing                     # goes on where the group left off
   varve consume orders --from-beginning --format '%p %o %k=%v\n'`,
@@ -48,7 +51,7 @@ func (a *app) consumeCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&c.fromBeginning, "from-beginning", false, "start at the first record there is")
 	f.StringVar(&c.offset, "offset", "", "start at `N`: an offset, -N from the end, earliest or latest")
-	f.StringVar(&c.from, "from", "", "start at the first record at or after `TIME`")
+	f.StringVar(&c.from, "from", "", "start at the first record at or after `TIME`: 2026-03-01T12:30:00Z, a date (then, as without a zone, in UTC), or milliseconds since 1970")
 	f.StringVar(&c.to, "to", "", "leave out records at or after `TIME`; implies --exit-at-end")
 	f.StringVarP(&c.partitions, "partition", "p", "", "only partitions `N`,M or N-M")
 	f.StringVarP(&c.group, "group", "g", "", "read as a member of group `NAME` and commit offsets")
@@ -56,15 +59,26 @@ func (a *app) consumeCommand() *cobra.Command {
 	f.BoolVarP(&c.exitAtEnd, "exit-at-end", "e", false, "stop at the end that there is now")
 	f.BoolVar(&c.follow, "follow", false, "wait for more at the end; this is the default")
 	f.DurationVar(&c.timeout, "timeout", 0, "stop when no record came for `DURATION`")
+	f.DurationVar(&c.giveUp, "give-up-after", giveUpAfter, "with an end to stop at: end with status 6 when no broker answers for `DURATION` (default 2m0s)")
 	f.BoolVar(&c.committed, "read-committed", false, "leave out records of open and aborted transactions")
 	f.StringArrayVar(&c.topics, "topic", nil, "`NAME` of a topic, as Kafka's tools take it")
 	_ = f.MarkHidden("topic")
+	alsoMillis(cmd, "timeout-ms", "timeout")
+	alsoSpelt(cmd, "consumer.config", "command-config")
 	c.format.flags(cmd)
 	f.StringVarP(&a.output, "output", "o", "text", "`FORM` of the output: text, json (one list) or ndjson (an object a line)")
+	completeFlag(cmd, "output", "text", "json", "ndjson")
+	_ = cmd.RegisterFlagCompletionFunc("group", a.completeGroups)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c.topics = append(args, c.topics...)
 		if err := c.check(a.output); err != nil {
 			return err
+		}
+		if cmd.Flags().Changed("group") && c.group == "" {
+			return nameEach("group", []string{c.group})
+		}
+		if !c.exitAtEnd && !cmd.Flags().Changed("give-up-after") {
+			c.giveUp = 0 // who waits for records to come waits for the broker too
 		}
 		return a.consume(cmd.Context(), &c)
 	}
@@ -78,9 +92,10 @@ func (c *consumeFlags) check(output string) error {
 			starts++
 		}
 	}
+	if err := nameEach("topic", c.topics); err != nil {
+		return err
+	}
 	switch {
-	case len(c.topics) == 0:
-		return usageError("name a topic")
 	case starts > 1:
 		return usageError("--from-beginning, --offset and --from exclude each other")
 	case c.follow && (c.exitAtEnd || c.to != ""):
@@ -137,16 +152,26 @@ func (a *app) commit(c *client, group string) error {
 	return nil
 }
 
-// idle is how long nothing may come before the command believes that what is
-// left up to the end holds no records: they were compacted away.
+// idle is how long nothing may come, from a broker that answers, before the
+// command believes that what is left up to the end holds no records: they were
+// compacted away.
 const idle = 2 * time.Second
 
+// idleAnswers is how many fetches have to be answered without a record in that
+// time: a broker that is slow, or gone, is not at the end.
+const idleAnswers = 2
+
 func (a *app) poll(ctx context.Context, c *client, f *consumeFlags, plan *readPlan, printer *recordPrinter, out *bufio.Writer) (n int64, err error) {
-	last := time.Now()
+	patience := patience{a: a, giveUp: f.giveUp}
+	last, answers := time.Now(), c.watch.answered()
+	joined := plan.joined()
 	for !plan.done() {
 		wait := time.Second
 		if f.timeout > 0 {
 			wait = min(wait, f.timeout)
+		}
+		if f.giveUp > 0 {
+			wait = min(wait, f.giveUp/4)
 		}
 		pollCtx, cancel := context.WithTimeout(ctx, wait)
 		fetches := c.PollRecords(pollCtx, pollLimit(f.max, n))
@@ -157,9 +182,11 @@ func (a *app) poll(ctx context.Context, c *client, f *consumeFlags, plan *readPl
 		if err := fetchProblem(fetches); err != nil {
 			return n, err
 		}
+		fresh := !joined // a group's first rebalance may take longer than any silence
+		joined = plan.joined()
 		var printErr error
 		fetches.EachRecord(func(r *kgo.Record) {
-			last = time.Now()
+			fresh = fresh || plan.awaits(r)
 			if printErr != nil || !plan.take(r) {
 				return
 			}
@@ -179,9 +206,16 @@ func (a *app) poll(ctx context.Context, c *client, f *consumeFlags, plan *readPl
 		if f.max > 0 && n >= f.max {
 			return n, nil
 		}
+		if fresh {
+			last, answers = time.Now(), c.watch.answered()
+		}
 		since := time.Since(last)
-		if f.timeout > 0 && since >= f.timeout || f.exitAtEnd && since >= idle {
+		if f.timeout > 0 && since >= f.timeout || f.exitAtEnd && since >= idle && c.watch.answered()-answers >= idleAnswers {
 			return n, nil
+		}
+		down, why := c.watch.trouble()
+		if err := patience.wait("read "+strings.Join(f.topics, ", "), down, why); err != nil {
+			return n, err
 		}
 	}
 	return n, nil
@@ -205,10 +239,18 @@ func fetchProblem(fetches kgo.Fetches) error {
 			continue
 		}
 		var loss *kgo.ErrDataLoss
-		if errors.As(e.Err, &loss) || kerr.IsRetriable(e.Err) {
+		if errors.As(e.Err, &loss) || kerr.IsRetriable(e.Err) || kgo.IsRetryableBrokerErr(e.Err) {
 			continue
 		}
-		return failed(fmt.Sprintf("read %s-%d", e.Topic, e.Partition), e.Err)
+		what := fmt.Sprintf("read %s-%d", e.Topic, e.Partition)
+		var session *kgo.ErrGroupSession
+		if errors.As(e.Err, &session) {
+			what = "read as a member of the group"
+		}
+		if strings.Contains(strings.ToLower(e.Err.Error()), "crc") {
+			return &failure{code: exitFailed, what: what, why: e.Err.Error(), hint: "varve verify DIR, where the broker keeps its data, says which file and byte are damaged"}
+		}
+		return failed(what, e.Err)
 	}
 	return nil
 }
@@ -219,10 +261,52 @@ type readPlan struct {
 	reset kgo.Offset
 	end   map[topicPartition]int64 // partitions that are not at their end; nil: none has one
 	to    int64                    // milliseconds; records from then on are left out
+
+	group    bool
+	mu       sync.Mutex              // guards what follows
+	assigned map[topicPartition]bool // what the group gave this member; nil before it did
+}
+
+// joined reports whether it is known what there is to read: a group says so
+// when its members have met, which takes seconds.
+func (p *readPlan) joined() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.group || p.assigned != nil
+}
+
+// given notes what the group gave this member.
+func (p *readPlan) given(_ context.Context, _ *kgo.Client, parts map[string][]int32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.assigned == nil {
+		p.assigned = map[topicPartition]bool{}
+	}
+	for topic, numbers := range parts {
+		for _, n := range numbers {
+			p.assigned[topicPartition{topic, n}] = true
+		}
+	}
+}
+
+// revoked commits what was read of partitions before another member gets them.
+func (p *readPlan) revoked(ctx context.Context, c *kgo.Client, parts map[string][]int32) {
+	_ = c.CommitMarkedOffsets(ctx) // what was not committed is read again; the commit at the end says why
+	p.lost(ctx, c, parts)
+}
+
+func (p *readPlan) lost(_ context.Context, _ *kgo.Client, parts map[string][]int32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for topic, numbers := range parts {
+		for _, n := range numbers {
+			delete(p.assigned, topicPartition{topic, n})
+		}
+	}
 }
 
 func (a *app) plan(ctx context.Context, f *consumeFlags) (*readPlan, error) {
-	p := &readPlan{reset: kgo.NewOffset().AtEnd(), to: math.MaxInt64}
+	p := &readPlan{reset: kgo.NewOffset().AtEnd(), to: math.MaxInt64, group: f.group != ""}
 	if f.fromBeginning {
 		p.reset = kgo.NewOffset().AtStart()
 	}
@@ -368,9 +452,16 @@ func (p *readPlan) options(f *consumeFlags) []kgo.Opt {
 		opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}
 	if f.group != "" {
-		return append(opts, kgo.ConsumerGroup(f.group), kgo.ConsumeTopics(f.topics...), kgo.AutoCommitMarks())
+		return append(opts, kgo.ConsumerGroup(f.group), kgo.ConsumeTopics(f.topics...), kgo.AutoCommitMarks(),
+			kgo.OnPartitionsAssigned(p.given), kgo.OnPartitionsRevoked(p.revoked), kgo.OnPartitionsLost(p.lost))
 	}
 	return append(opts, kgo.ConsumePartitions(p.start))
+}
+
+// awaits reports whether the record is of a partition that is not at its end.
+func (p *readPlan) awaits(r *kgo.Record) bool {
+	_, pending := p.end[topicPartition{r.Topic, r.Partition}]
+	return pending || p.end == nil
 }
 
 // take reports whether a record is to be printed, and notes how far its
@@ -393,5 +484,21 @@ func (p *readPlan) take(r *kgo.Record) bool {
 	return !late && !r.Attrs.IsControl()
 }
 
-// done reports whether every partition was read up to its end.
-func (p *readPlan) done() bool { return p.end != nil && len(p.end) == 0 }
+// done reports whether every partition was read up to its end: of a group's,
+// those that it gave this member.
+func (p *readPlan) done() bool {
+	if p.end == nil || len(p.end) == 0 {
+		return p.end != nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.assigned == nil {
+		return false
+	}
+	for tp := range p.end {
+		if p.assigned[tp] {
+			return false
+		}
+	}
+	return true
+}

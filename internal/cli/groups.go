@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,7 +15,7 @@ func (a *app) groupsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "groups", Short: "list, describe, reset and delete consumer groups", GroupID: groupData,
 		Long: "Lists, describes, resets and deletes consumer groups.",
-		Example: `  varve groups list
+		Example: `  varve groups list                                                  # or, as Kafka's tools: groups --list
   varve groups describe billing
   varve groups reset billing --topic orders --to-earliest            # shows what would change
   varve groups reset billing --topic orders --to-earliest --execute
@@ -34,10 +35,7 @@ func (a *app) groupNames(cmd *cobra.Command, flag *[]string) func(args []string)
 	cmd.ValidArgsFunction = a.completeGroups
 	return func(args []string) ([]string, error) {
 		all := append(append([]string(nil), args...), *flag...)
-		if len(all) == 0 {
-			return nil, usageError("name a group")
-		}
-		return all, nil
+		return all, nameEach("group", all)
 	}
 }
 
@@ -55,6 +53,13 @@ func (a *app) groupsList() *cobra.Command {
 		Long:    "Lists all groups with their states.",
 		Example: "  varve groups list\n  varve groups list --state Stable",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			for i, state := range states {
+				j := slices.IndexFunc(groupStates(), func(s string) bool { return strings.EqualFold(s, strings.TrimSpace(state)) })
+				if j < 0 {
+					return usageError("--state %s: the states are %s", state, strings.Join(groupStates(), ", "))
+				}
+				states[i] = groupStates()[j]
+			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client) error {
 				groups, err := c.admin.ListGroups(ctx, states...)
 				if err != nil {
@@ -74,9 +79,15 @@ func (a *app) groupsList() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringSliceVar(&states, "state", nil, "`STATE` of the groups to list: Stable, Empty, PreparingRebalance, CompletingRebalance, Dead")
+	cmd.Flags().StringSliceVar(&states, "state", nil, "`STATE` of the groups to list: "+strings.Join(groupStates(), ", "))
+	completeFlag(cmd, "state", groupStates()...)
 	a.outputFlag(cmd)
 	return cmd
+}
+
+// groupStates are the states that a group can be in.
+func groupStates() []string {
+	return []string{"Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Dead"}
 }
 
 type lagRow struct {
@@ -113,7 +124,7 @@ type groupDetail struct {
 
 func (a *app) groupsDescribe() *cobra.Command {
 	var flag []string
-	var members bool
+	var members, all bool
 	cmd := &cobra.Command{
 		Use: "describe GROUP...", Short: "show members, offsets and lag",
 		Long:    "Shows how far each partition has been read, how much there is left, and by whom.",
@@ -122,15 +133,22 @@ func (a *app) groupsDescribe() *cobra.Command {
 	names := a.groupNames(cmd, &flag)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		wanted, err := names(args)
-		if err != nil {
+		if err != nil && (!all || len(args)+len(flag) > 0) {
 			return err
 		}
 		return a.withClient(cmd.Context(), func(ctx context.Context, c *client) error {
+			if all {
+				groups, err := c.admin.ListGroups(ctx)
+				if err != nil {
+					return failed("list groups", err)
+				}
+				wanted = groups.Groups()
+			}
 			lags, err := c.admin.Lag(ctx, wanted...)
 			if err != nil {
 				return failed("describe groups", err)
 			}
-			var details []groupDetail
+			details := []groupDetail{}
 			for _, l := range lags.Sorted() {
 				if err := groupProblem(l); err != nil {
 					return err
@@ -140,6 +158,7 @@ func (a *app) groupsDescribe() *cobra.Command {
 			return a.print(map[string]any{"groups": details}, func() { a.printGroups(details, members) })
 		})
 	}
+	cmd.Flags().BoolVar(&all, "all-groups", false, "all groups there are")
 	cmd.Flags().BoolVar(&members, "members", false, "show members in place of offsets")
 	a.outputFlag(cmd)
 	return cmd

@@ -71,6 +71,7 @@ func (a *app) groupsDeleteOffsets() *cobra.Command {
 	}
 	names := a.groupNames(cmd, &flag)
 	cmd.Flags().StringArrayVar(&topics, "topic", nil, "`TOPIC` or TOPIC:PARTITION,...; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("topic", a.completeTopics)
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be forgotten, and forget nothing")
 	a.outputFlag(cmd)
@@ -81,6 +82,9 @@ func (a *app) groupsDeleteOffsets() *cobra.Command {
 		}
 		if len(groups) != 1 || len(topics) == 0 {
 			return usageError("name one group, and at least one --topic")
+		}
+		if err := nameEach("topic", topics); err != nil {
+			return err
 		}
 		return a.withClient(cmd.Context(), func(ctx context.Context, c *client) error {
 			wanted, err := partitionsOf(ctx, c, topics)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"sort"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,6 +34,7 @@ type moveRow struct {
 	After     bigInt  `json:"newOffset"`
 	Start     bigInt  `json:"startOffset"`
 	End       bigInt  `json:"endOffset"`
+	wanted    int64   // what was asked for, which may not exist
 }
 
 func (a *app) groupsReset() *cobra.Command {
@@ -61,6 +63,7 @@ func (a *app) groupsReset() *cobra.Command {
 	f.StringVar(&r.file, "from-file", "", "to the offsets of a CSV `FILE`: topic,partition,offset")
 	f.BoolVar(&r.execute, "execute", false, "change the offsets")
 	f.BoolVar(&r.dryRun, "dry-run", false, "show what would change; this is the default")
+	_ = cmd.RegisterFlagCompletionFunc("topic", a.completeTopics)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		wanted, err := groups(args)
@@ -79,14 +82,22 @@ func (a *app) groupsReset() *cobra.Command {
 }
 
 func (r *resetFlags) check(cmd *cobra.Command) error {
-	ways := 0
+	var given []string
 	for _, name := range []string{"to-earliest", "to-latest", "to-current", "to-offset", "shift-by", "to-datetime", "by-duration", "from-file"} {
 		if cmd.Flags().Changed(name) {
-			ways++
+			given = append(given, "--"+name)
+		}
+	}
+	ways := len(given)
+	if len(r.topics) > 0 {
+		if err := nameEach("topic", r.topics); err != nil {
+			return err
 		}
 	}
 	switch {
-	case ways != 1:
+	case ways > 1:
+		return usageError("%s exclude each other", strings.Join(given, " and "))
+	case ways == 0:
 		return usageError("say where to: one of --to-earliest, --to-latest, --to-current, --to-offset, --shift-by, --to-datetime, --by-duration, --from-file")
 	case r.execute && r.dryRun:
 		return usageError("--execute and --dry-run exclude each other")
@@ -128,6 +139,11 @@ func (a *app) reset(ctx context.Context, c *client, group string, r *resetFlags)
 			t.add(m.Topic, fmt.Sprint(m.Partition), offsetText(m.Before), fmt.Sprint(int64(m.After)), fmt.Sprint(int64(m.Start)), fmt.Sprint(int64(m.End)))
 		}
 		t.write(a.Stdout)
+		for _, m := range moves {
+			if m.wanted != int64(m.After) {
+				fmt.Fprintf(a.Stderr, "%s-%d has no offset %d: %d is the nearest that it has\n", m.Topic, m.Partition, m.wanted, int64(m.After))
+			}
+		}
 		if !done {
 			fmt.Fprintln(a.Stderr, "nothing was changed; add --execute to change it")
 		}
@@ -174,6 +190,7 @@ func (r *resetFlags) moves(ctx context.Context, c *client, committed kadm.Offset
 				return nil, &failure{code: exitFailed, why: fmt.Sprintf("%s-%d has no committed offset to move from", tp.Topic, p), hint: "name partitions that have one, as --topic TOPIC:PARTITION,..."}
 			}
 			after := goal(tp.Topic, p, before, start.Offset, end.Offset)
+			m.wanted = after
 			m.After = bigInt(min(max(after, start.Offset), end.Offset))
 			moves = append(moves, m)
 		}

@@ -30,7 +30,9 @@ func (a *app) help(cmd *cobra.Command, _ []string) {
 	helpFlags(&b, "Flags of every command", cmd.InheritedFlags())
 	if !cmd.HasParent() {
 		b.WriteString("\nvarve COMMAND --help says more. A broker is looked for at -b HOST:PORT, else at\n" +
-			"VARVE_BOOTSTRAP_SERVERS, else at " + defaultBootstrap + ".\n")
+			"VARVE_BOOTSTRAP_SERVERS, else at " + defaultBootstrap + ".\n\n" +
+			"Exit status: 0 done, 1 failed, 2 wrong usage, 3 problems found, 4 no such thing,\n" +
+			"5 refused for safety, 6 no broker reached, 78 (serve) wrong configuration.\n")
 	}
 	fmt.Fprint(a.Stdout, b.String())
 }

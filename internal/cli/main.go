@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/spf13/cobra"
 )
 
 // Version is the release, set by the linker; "dev" in other builds.
@@ -123,7 +125,16 @@ func signalStatus(s os.Signal) int {
 func (p *Process) runCommand(ctx context.Context, args []string) int {
 	a := &app{Process: p}
 	root := a.root()
-	args = a.nativeForm(args)
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		plainUsage(root)
+	}
+	args, err := a.nativeForm(args)
+	if err == nil {
+		err = a.unknownBeforeHelp(root, args)
+	}
+	if err != nil {
+		return a.report(root, err)
+	}
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {

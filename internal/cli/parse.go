@@ -95,3 +95,17 @@ func unescapeText(s string) string {
 	}
 	return b.String()
 }
+
+// nameEach refuses an empty name among those of topics or groups: a variable of
+// a script that is not set must not pass for one.
+func nameEach(kind string, names []string) error {
+	if len(names) == 0 {
+		return usageError("name a %s", kind)
+	}
+	for _, n := range names {
+		if name, _, _ := strings.Cut(n, ":"); strings.TrimSpace(name) == "" {
+			return &failure{code: exitUsage, why: "name a " + kind, hint: "a name that is empty was given; is a variable of the script not set?"}
+		}
+	}
+	return nil
+}

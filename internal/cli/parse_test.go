@@ -129,8 +129,8 @@ func TestProduceInputRefusals(t *testing.T) {
 		want  string
 	}{
 		{"a line without its separator", produceFlags{keySeparator: ":"}, "k:v\nx\n", `record 2: no key separator ":" in it`},
-		{"broken JSON", produceFlags{input: "json"}, `{"value":`, "record 1: unexpected EOF"},
-		{"broken base64", produceFlags{input: "json"}, `{"valueBase64":"?"}`, "record 1: valueBase64: illegal base64 data at input byte 0"},
+		{"broken JSON", produceFlags{input: "json"}, `{"value":`, "line 1 of the input: unexpected EOF"},
+		{"broken base64", produceFlags{input: "json"}, `{"valueBase64":"?"}`, "line 1 of the input: valueBase64: illegal base64 data at input byte 0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := tt.flags
@@ -154,7 +154,10 @@ func TestProduceInputRefusals(t *testing.T) {
 }
 
 func TestKeyFlagsOfServe(t *testing.T) {
-	rest, settings := splitKeyFlags([]string{"file", "--log.retention.ms", "5", "--data-dir", "d", "--num.partitions=3", "--listeners", "A://:1", "--", "--x.y", "1"})
+	rest, settings, err := splitKeyFlags([]string{"file", "--log.retention.ms", "5", "--data-dir", "d", "--num.partitions=3", "--listeners", "A://:1", "--", "--x.y", "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if want := []string{"file", "--data-dir", "d", "--", "--x.y", "1"}; !slices.Equal(rest, want) {
 		t.Errorf("rest %v, want %v", rest, want)
 	}
@@ -164,6 +167,14 @@ func TestKeyFlagsOfServe(t *testing.T) {
 	}
 	if want := []string{"log.retention.ms=5 --log.retention.ms", "num.partitions=3 --num.partitions", "listeners=A://:1 --listeners"}; !slices.Equal(got, want) {
 		t.Errorf("settings %v, want %v", got, want)
+	}
+}
+
+func TestAKeyFlagNeedsAValue(t *testing.T) {
+	for _, args := range [][]string{{"--num.partitions"}, {"--num.partitions", "--listen", "x"}} {
+		if _, _, err := splitKeyFlags(args); err == nil || err.Error() != "--num.partitions needs a value" {
+			t.Errorf("splitKeyFlags(%q): %v", args, err)
+		}
 	}
 }
 

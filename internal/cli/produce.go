@@ -32,6 +32,7 @@ type produceFlags struct {
 	acks        string
 	idempotence bool
 	linger      time.Duration
+	giveUp      time.Duration
 	verbose     bool
 }
 
@@ -67,15 +68,20 @@ func (a *app) produceCommand() *cobra.Command {
 	f.StringArrayVarP(&p.headers, "header", "H", nil, "`NAME=VALUE` of every record; may be repeated")
 	f.StringVar(&p.nullValue, "null-value", "", "a value (or key) that is this `TEXT` is null: a tombstone")
 	f.Int32VarP(&p.partition, "partition", "p", -1, "write to partition `N`; without it the key chooses")
-	f.StringVar(&p.timestamp, "timestamp", "", "`TIME` of every record; without it, now")
-	f.StringVarP(&p.compression, "compression", "z", "none", "`CODEC` of the batches: none, gzip, snappy, lz4, zstd")
-	f.StringVar(&p.acks, "acks", "all", "wait for `N`: 0 nobody, 1 the leader, all in-sync replicas")
-	f.BoolVar(&p.idempotence, "idempotence", true, "let the broker drop what is sent twice; needs --acks all")
-	f.DurationVar(&p.linger, "linger", 5*time.Millisecond, "`DURATION` to wait for more records of a batch")
+	f.StringVar(&p.timestamp, "timestamp", "", "`TIME` of every record (RFC 3339, or milliseconds since 1970); without it, now")
+	f.StringVarP(&p.compression, "compression", "z", "none", "`CODEC` of the batches: none (the default), gzip, snappy, lz4, zstd")
+	f.StringVar(&p.acks, "acks", "all", "wait for `N`: 0 nobody, 1 the leader, all (the default; -1 is the same) in-sync replicas")
+	f.BoolVar(&p.idempotence, "idempotence", true, "let the broker drop what is sent twice; on unless --acks is 0 or 1")
+	f.DurationVar(&p.linger, "linger", 5*time.Millisecond, "`DURATION` to wait for more records of a batch (default 5ms)")
+	f.DurationVar(&p.giveUp, "give-up-after", giveUpAfter, "end with status 6 when nothing is acknowledged for `DURATION` (default 2m)")
 	f.BoolVarP(&p.verbose, "verbose", "v", false, "print partition and offset of each record")
 	f.StringVar(&p.topic, "topic", "", "`NAME` of the topic, as Kafka's tools take it")
 	_ = f.MarkHidden("topic")
-	_ = cmd.RegisterFlagCompletionFunc("compression", cobra.FixedCompletions([]string{"none", "gzip", "snappy", "lz4", "zstd"}, cobra.ShellCompDirectiveNoFileComp))
+	alsoSpelt(cmd, "producer.config", "command-config")
+	alsoSpelt(cmd, "request-required-acks", "acks")
+	completeFlag(cmd, "compression", "none", "gzip", "snappy", "lz4", "zstd")
+	completeFlag(cmd, "acks", "all", "1", "0")
+	completeFlag(cmd, "input", "lines", "json")
 	a.outputFlag(cmd)
 	return cmd
 }
@@ -85,10 +91,10 @@ func oneTopic(args []string, flag string) (string, error) {
 	if flag != "" {
 		args = append(args, flag)
 	}
-	switch len(args) {
-	case 0:
-		return "", usageError("name a topic")
-	case 1:
+	if err := nameEach("topic", args); err != nil {
+		return "", err
+	}
+	if len(args) == 1 {
 		return args[0], nil
 	}
 	return "", usageError("one topic at a time, not %s", strings.Join(args, " and "))
@@ -96,7 +102,7 @@ func oneTopic(args []string, flag string) (string, error) {
 
 // options turns the flags into the client's settings.
 func (p *produceFlags) options(cmd *cobra.Command) ([]kgo.Opt, error) {
-	opts := []kgo.Opt{kgo.ProducerLinger(p.linger), kgo.ProducerBatchMaxBytes(1_000_000), kgo.RecordRetries(10)}
+	opts := []kgo.Opt{kgo.ProducerLinger(p.linger), kgo.ProducerBatchMaxBytes(1_000_000)}
 	codecs := map[string]kgo.CompressionCodec{"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(), "lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression()}
 	codec, ok := codecs[p.compression]
 	if !ok {
@@ -178,74 +184,176 @@ func (a *app) produce(cmd *cobra.Command, p *produceFlags) error {
 		return err
 	}
 	defer c.Close()
-	return a.send(ctx, c, p, reader(in))
+	s := &sending{a: a, c: c, p: p, rows: []sentRow{}}
+	if topics, err := c.admin.ListTopics(ctx, p.topic); err == nil {
+		s.absent = errors.Is(topics[p.topic].Err, kerr.UnknownTopicOrPartition)
+	}
+	return s.run(ctx, reader(in))
 }
 
 type sentRow struct {
-	Partition int32  `json:"partition"`
-	Offset    bigInt `json:"offset"`
-	Timestamp string `json:"timestamp"`
+	Partition int32   `json:"partition"`
+	Offset    *bigInt `json:"offset"` // null when nobody was asked for it
+	Timestamp string  `json:"timestamp"`
 }
 
-// send writes every record of the input and waits for the acknowledgements.
-func (a *app) send(ctx context.Context, c *client, p *produceFlags, next recordReader) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var mu sync.Mutex // guards first, sent, bytes and rows
-	var first error
-	var sent, bytes int64
-	rows := []sentRow{}
-	done := func(r *kgo.Record, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if err != nil {
-			if first == nil {
-				first = err
-				cancel() // nothing more is read or sent
+// sending is one run of produce.
+type sending struct {
+	a      *app
+	c      *client
+	p      *produceFlags
+	absent bool // there was no such topic before
+
+	mu     sync.Mutex // guards what follows
+	cancel func()
+	first  error // the first that went wrong: nothing more is read or sent
+	asked  int64 // records given to the client
+	sent   int64 // of them, acknowledged
+	bytes  int64
+	last   time.Time // of an acknowledgement, or of the first record after the last one
+	rows   []sentRow
+}
+
+// run writes every record of the input and waits for the acknowledgements. The
+// input may keep it waiting for ever, and so may the broker: both are given up
+// when an error came, and the broker when it has been gone for too long.
+func (s *sending) run(ctx context.Context, next recordReader) error {
+	ctx, s.cancel = context.WithCancel(ctx)
+	defer s.cancel()
+	read, flushed := make(chan error, 1), make(chan error, 1)
+	go func() { read <- s.readAll(ctx, next) }()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	patience := patience{a: s.a, giveUp: s.p.giveUp}
+	var readErr error
+	for {
+		select {
+		case <-ctx.Done():
+			return s.result(ctx, readErr)
+		case readErr = <-read:
+			go func() { flushed <- s.c.Flush(ctx) }()
+		case err := <-flushed:
+			s.fail(err)
+			return s.result(ctx, readErr)
+		case <-tick.C:
+			s.sayCreated(ctx)
+			down, why := s.stuck()
+			if err := patience.wait("write to "+s.p.topic, down, why); err != nil {
+				s.fail(err)
 			}
-			return
-		}
-		sent++
-		bytes += int64(len(r.Key) + len(r.Value))
-		if p.verbose && a.output == "text" {
-			fmt.Fprintf(a.Stdout, "%d %d\n", r.Partition, r.Offset)
-		} else if p.verbose {
-			rows = append(rows, sentRow{r.Partition, bigInt(r.Offset), timestamp(r.Timestamp.UnixMilli())})
 		}
 	}
-	var readErr error
+}
+
+// readAll gives the client every record there is.
+func (s *sending) readAll(ctx context.Context, next recordReader) error {
 	for ctx.Err() == nil {
 		r, err := next()
-		if err != nil {
-			if !errors.Is(err, io.EOF) {
-				readErr = err
-			}
-			break
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
-		r.Topic = p.topic
-		c.Produce(ctx, r, done)
+		if err != nil {
+			return err
+		}
+		r.Topic = s.p.topic
+		s.mu.Lock()
+		if s.asked == s.sent {
+			s.last = time.Now()
+		}
+		s.asked++
+		s.mu.Unlock()
+		s.c.Produce(ctx, r, s.done)
 	}
-	flushErr := c.Flush(ctx)
-	mu.Lock()
-	defer mu.Unlock()
-	if first == nil && flushErr != nil {
-		first = flushErr
+	return nil
+}
+
+// fail notes what went wrong first, and ends the run.
+func (s *sending) fail(err error) {
+	if err == nil {
+		return
 	}
-	if first != nil {
-		return produceFailure(p.topic, sent, first)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.first == nil {
+		s.first = err
+		s.cancel()
+	}
+}
+
+// done is told of every record that was acknowledged, or will never be.
+func (s *sending) done(r *kgo.Record, err error) {
+	if err != nil {
+		s.fail(err)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sent++
+	s.bytes += int64(len(r.Key) + len(r.Value))
+	s.last = time.Now()
+	if !s.p.verbose {
+		return
+	}
+	offset := known(r.Offset)
+	if s.p.acks == "0" {
+		offset = nil
+	}
+	if s.a.output == "text" {
+		fmt.Fprintf(s.a.Stdout, "partition %d offset %s\n", r.Partition, offsetText(offset))
+	} else {
+		s.rows = append(s.rows, sentRow{r.Partition, offset, timestamp(r.Timestamp.UnixMilli())})
+	}
+}
+
+// stuck is how long records have been waiting without an acknowledgement, and why.
+func (s *sending) stuck() (time.Duration, string) {
+	_, why := s.c.watch.trouble()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.asked == s.sent {
+		return 0, ""
+	}
+	return time.Since(s.last), why
+}
+
+// sayCreated says that the topic was made by writing to it, once it is.
+func (s *sending) sayCreated(ctx context.Context) {
+	s.mu.Lock()
+	say := s.absent && s.sent > 0
+	s.absent = s.absent && !say
+	s.mu.Unlock()
+	if !say {
+		return
+	}
+	topics, err := s.c.admin.ListTopics(ctx, s.p.topic)
+	if t := topics[s.p.topic]; err == nil && t.Err == nil {
+		fmt.Fprintf(s.a.Stderr, "topic %s did not exist; created with %s\n", s.p.topic, count(int64(len(t.Partitions)), "partition"))
+	}
+}
+
+// result prints what was written, or returns why not everything was.
+func (s *sending) result(ctx context.Context, readErr error) error {
+	s.sayCreated(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.first == nil && ctx.Err() != nil {
+		s.first = ctx.Err()
+	}
+	if s.first != nil {
+		return produceFailure(s.p.topic, s.sent, s.first)
 	}
 	if readErr != nil {
 		return readErr
 	}
-	if a.output == "json" {
-		doc := map[string]any{"topic": p.topic, "records": sent, "bytes": bytes}
-		if p.verbose {
-			doc["offsets"] = rows
+	if s.a.output == "json" {
+		doc := map[string]any{"topic": s.p.topic, "records": s.sent, "bytes": s.bytes}
+		if s.p.verbose {
+			doc["offsets"] = s.rows
 		}
-		return a.print(doc, nil)
+		return s.a.print(doc, nil)
 	}
-	if isTerminal(a.Stderr) {
-		fmt.Fprintf(a.Stderr, "wrote %s to %s\n", count(sent, "record"), p.topic)
+	if isTerminal(s.a.Stderr) {
+		fmt.Fprintf(s.a.Stderr, "wrote %s to %s\n", count(s.sent, "record"), s.p.topic)
 	}
 	return nil
 }
@@ -255,8 +363,20 @@ func produceFailure(topic string, sent int64, err error) error {
 	if sent > 0 {
 		what += ", after " + count(sent, "record")
 	}
+	var f *failure
+	if errors.As(err, &f) {
+		f.what = what
+		return f
+	}
 	if errors.Is(err, kgo.ErrRecordTimeout) || errors.Is(err, kgo.ErrRecordRetries) {
 		return &failure{code: exitOffline, what: what, why: err.Error(), hint: "is the address that the broker advertises reachable from here?"}
+	}
+	if errors.Is(err, kerr.InvalidRecord) {
+		f := &failure{}
+		if errors.As(failed(what, err), &f) {
+			f.hint = "a topic with cleanup.policy=compact needs a key in every record: --key-separator TEXT, or --key KEY"
+			return f
+		}
 	}
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		f := &failure{}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sort"
 	"strings"
 	"time"
 
@@ -146,13 +147,20 @@ type inputRecord struct {
 	Headers     json.RawMessage `json:"headers"`
 	Partition   *int32          `json:"partition"`
 	Timestamp   *string         `json:"timestamp"`
+
+	// What consume -o ndjson prints besides, and who writes does not choose.
+	Topic         json.RawMessage `json:"topic"`
+	Offset        json.RawMessage `json:"offset"`
+	TimestampType json.RawMessage `json:"timestampType"`
 }
 
+// jsonReader reads objects one after the other. A name that is not known is an
+// error: a key that is misspelt must not become a record without one.
 func (p *produceFlags) jsonReader(in io.Reader, base func() *kgo.Record) recordReader {
-	dec := json.NewDecoder(in)
-	n := 0
+	lines := &lineCounter{in: in}
+	dec := json.NewDecoder(lines)
+	dec.DisallowUnknownFields()
 	return func() (*kgo.Record, error) {
-		n++
 		var line inputRecord
 		err := dec.Decode(&line)
 		if errors.Is(err, io.EOF) {
@@ -162,11 +170,56 @@ func (p *produceFlags) jsonReader(in io.Reader, base func() *kgo.Record) recordR
 		if err == nil {
 			err = line.into(r)
 		}
-		if err != nil {
-			return nil, &failure{code: exitFailed, what: fmt.Sprintf("record %d", n), why: err.Error()}
+		if err == nil {
+			lines.forget(dec.InputOffset())
+			return r, nil
 		}
-		return r, nil
+		why := strings.TrimPrefix(err.Error(), "json: ")
+		f := &failure{code: exitFailed, what: fmt.Sprintf("line %d of the input", lines.at(dec, err)), why: why}
+		if strings.HasPrefix(why, "unknown field") {
+			f.hint = "the fields are key, value, keyBase64, valueBase64, headers, partition, timestamp"
+		}
+		return nil, f
 	}
+}
+
+// lineCounter knows where lines end in what was read of an input.
+type lineCounter struct {
+	in     io.Reader
+	read   int64   // bytes
+	before int     // lines that are forgotten
+	ends   []int64 // offsets of the line ends that are not
+}
+
+// Read implements io.Reader.
+func (l *lineCounter) Read(b []byte) (int, error) {
+	n, err := l.in.Read(b)
+	for i, c := range b[:n] {
+		if c == '\n' {
+			l.ends = append(l.ends, l.read+int64(i))
+		}
+	}
+	l.read += int64(n)
+	return n, err
+}
+
+// forget drops the line ends before an offset, and counts them.
+func (l *lineCounter) forget(offset int64) {
+	n := sort.Search(len(l.ends), func(i int) bool { return l.ends[i] >= offset })
+	l.before += n
+	l.ends = l.ends[n:]
+}
+
+// at is the line, from 1 on, of what a decoder could not take: where the object
+// ends that it has read, or where one begins that is not JSON.
+func (l *lineCounter) at(dec *json.Decoder, err error) int {
+	offset := dec.InputOffset()
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) || errors.Is(err, io.ErrUnexpectedEOF) {
+		rest, _ := io.ReadAll(dec.Buffered()) // of memory: it cannot fail
+		offset += int64(len(rest) - len(bytes.TrimLeft(rest, " \t\r\n")))
+	}
+	return l.before + sort.Search(len(l.ends), func(i int) bool { return l.ends[i] >= offset }) + 1
 }
 
 func (line *inputRecord) into(r *kgo.Record) error {

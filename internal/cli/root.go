@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 
@@ -41,13 +42,20 @@ func (a *app) root() *cobra.Command {
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
-		RunE:              a.groupRun,
+	}
+	version := root.Flags().BoolP("version", "v", false, "show the version of this program")
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if *version && len(args) == 0 {
+			a.printVersion()
+			return nil
+		}
+		return a.groupRun(cmd, args)
 	}
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	root.SetHelpFunc(a.help)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &failure{code: exitUsage, why: err.Error()} })
+	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(a.helpCommand())
 	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run a broker"}, &cobra.Group{ID: groupData, Title: "Topics and data, of a running broker"},
 		&cobra.Group{ID: groupFiles, Title: "Files, without a broker"}, &cobra.Group{ID: groupHelp, Title: "Help"})
@@ -121,9 +129,9 @@ func (a *app) helpCommand() *cobra.Command {
 
 // nativeForm rewrites what Kafka's tools spell as flags: `varve topics --list`
 // is `varve topics list`.
-func (a *app) nativeForm(args []string) []string {
+func (a *app) nativeForm(args []string) ([]string, error) {
 	if len(args) == 0 {
-		return args
+		return args, nil
 	}
 	actions := map[string]string{}
 	switch args[0] {
@@ -137,16 +145,32 @@ func (a *app) nativeForm(args []string) []string {
 		}
 		actions["--reset-offsets"] = "reset"
 	case "serve":
-		rest, flags := splitKeyFlags(args[1:])
+		rest, flags, err := splitKeyFlags(args[1:])
 		a.keyFlags = flags
-		return append([]string{"serve"}, rest...)
+		return append([]string{"serve"}, rest...), err
 	}
 	for i, arg := range args {
 		if word, ok := actions[arg]; ok {
 			out := []string{args[0], word}
 			out = append(out, args[1:i]...)
-			return append(out, args[i+1:]...)
+			return append(out, args[i+1:]...), nil
 		}
 	}
-	return args
+	return args, nil
+}
+
+// unknownBeforeHelp refuses a word that is no command also where help is asked
+// for: the help of another command is not the answer.
+func (a *app) unknownBeforeHelp(root *cobra.Command, args []string) error {
+	asked := slices.Contains(args, "--help") || slices.Contains(args, "-h")
+	cmd, rest, err := root.Find(args)
+	if !asked || err != nil || !cmd.HasSubCommands() {
+		return nil
+	}
+	for _, word := range rest {
+		if !strings.HasPrefix(word, "-") {
+			return a.unknownCommand(cmd, word)
+		}
+	}
+	return nil
 }

@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -40,6 +43,7 @@ func TestScripts(t *testing.T) {
 			"stop":      func(ts *testscript.TestScript, neg bool, args []string) { stopBroker(ts, syscall.SIGTERM) },
 			"interrupt": func(ts *testscript.TestScript, neg bool, args []string) { stopBroker(ts, syscall.SIGINT) },
 			"log":       matchLog,
+			"outlive":   outlive,
 		},
 	})
 }
@@ -131,5 +135,40 @@ func matchLog(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	if re.MatchString(b.log.String()) == neg {
 		ts.Fatalf("log matches %q: %v, in\n%s", re, !neg, b.log.String())
+	}
+}
+
+// outlive is "outlive STATUS REGEXP COMMAND...": the command gets a line of
+// input, the broker is killed when the command has printed something, and
+// another line comes. The command ends with the status, and has said why.
+func outlive(ts *testscript.TestScript, _ bool, args []string) {
+	b := ts.Value("broker").(*broker)
+	path, err := exec.LookPath(args[2])
+	ts.Check(err)
+	cmd := exec.Command(path, args[3:]...)
+	cmd.Env = append(os.Environ(), "HOME="+ts.MkAbs("."), "VARVE_BOOTSTRAP_SERVERS="+ts.Getenv("VARVE_BOOTSTRAP_SERVERS"))
+	var said logBuffer
+	cmd.Stderr = &said
+	in, err := cmd.StdinPipe()
+	ts.Check(err)
+	out, err := cmd.StdoutPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	_, err = io.WriteString(in, "a\n")
+	ts.Check(err)
+	first, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		ts.Fatalf("%v, after %q, %s", err, first, said.String())
+	}
+	ts.Check(b.cmd.Process.Kill())
+	_ = b.cmd.Wait() // its status is that it was killed
+	_, err = io.WriteString(in, "b\n")
+	ts.Check(err)
+	_ = cmd.Wait() // the status is looked at next
+	if got := strconv.Itoa(cmd.ProcessState.ExitCode()); got != args[0] {
+		ts.Fatalf("status %s, want %s: %s", got, args[0], said.String())
+	}
+	if !regexp.MustCompile("(?s)" + args[1]).MatchString(said.String()) {
+		ts.Fatalf("it said %q, want %q", said.String(), args[1])
 	}
 }

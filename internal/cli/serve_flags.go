@@ -34,6 +34,8 @@ func (s *serveFlags) register(cmd *cobra.Command) {
 	f.StringVar(&s.nodeID, "node-id", "", "`N`, the number of this node (node.id)")
 	f.StringVar(&s.logLevel, "log-level", "", "`LEVEL` of log lines: trace, debug, info, warn, error (varve.log.level)")
 	f.StringVar(&s.env, "env", "", "`KIND` of variables to read besides VARVE_*: kafka for KAFKA_*")
+	completeFlag(cmd, "log-level", "trace", "debug", "info", "warn", "error")
+	completeFlag(cmd, "env", "kafka")
 	f.BoolVar(&s.strict, "strict", false, "refuse unknown keys")
 }
 
@@ -112,10 +114,10 @@ func (p *Process) dataDir() string {
 // splitKeyFlags takes out of serve's arguments the keys that are flags of their
 // own name: --log.retention.ms 1000, or --log.retention.ms=1000. They are the
 // flags with a dot in their name, and the few keys without one.
-func splitKeyFlags(args []string) (rest []string, settings []config.Setting) {
+func splitKeyFlags(args []string) (rest []string, settings []config.Setting, err error) {
 	for i := 0; i < len(args); i++ {
 		if args[i] == "--" {
-			return append(rest, args[i:]...), settings
+			return append(rest, args[i:]...), settings, nil
 		}
 		name, value, inline := strings.Cut(args[i], "=")
 		key, long := strings.CutPrefix(name, "--")
@@ -124,14 +126,13 @@ func splitKeyFlags(args []string) (rest []string, settings []config.Setting) {
 			continue
 		}
 		if !inline {
-			if i+1 == len(args) {
-				rest = append(rest, args[i]) // cobra says that it is unknown
-				continue
+			if i+1 == len(args) || strings.HasPrefix(args[i+1], "--") {
+				return rest, settings, usageError("%s needs a value", name)
 			}
 			i++
 			value = args[i]
 		}
 		settings = append(settings, config.Setting{Key: key, Value: value, Origin: config.Origin{Kind: config.FromFlag, Name: name}})
 	}
-	return rest, settings
+	return rest, settings, nil
 }

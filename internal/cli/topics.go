@@ -16,9 +16,9 @@ func (a *app) topicsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "topics", Short: "list, describe, create, change and delete topics", GroupID: groupData,
 		Long: "Lists, describes, creates, changes and deletes the topics of a running broker.",
-		Example: `  varve topics list
+		Example: `  varve topics list                                    # or, as Kafka's tools: topics --list
   varve topics create orders --partitions 6 --config retention.ms=86400000
-  varve topics describe orders
+  varve topics describe orders                         # or: topics --describe --topic orders
   varve topics alter orders --partitions 12 --config cleanup.policy=compact
   varve topics delete orders --yes`,
 		Args: cobra.ArbitraryArgs,
@@ -36,10 +36,7 @@ func (a *app) topicNames(cmd *cobra.Command, names *[]string) func(args []string
 	cmd.ValidArgsFunction = a.completeTopics
 	return func(args []string) ([]string, error) {
 		all := append(append([]string(nil), args...), *names...)
-		if len(all) == 0 {
-			return nil, usageError("name a topic")
-		}
-		return all, nil
+		return all, nameEach("topic", all)
 	}
 }
 
@@ -130,7 +127,10 @@ func (a *app) topicsDescribe() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var wanted []string
 		if len(args)+len(flag) > 0 {
-			wanted, _ = names(args)
+			var err error
+			if wanted, err = names(args); err != nil {
+				return err
+			}
 		}
 		return a.withClient(cmd.Context(), func(ctx context.Context, c *client) error {
 			details, err := describeTopics(ctx, c, wanted, all)

@@ -88,6 +88,7 @@ func (a *app) topicsCreate() *cobra.Command {
 	f.IntVar(&partitions, "partitions", -1, "`N` partitions")
 	f.IntVar(&replication, "replication-factor", -1, "`N` replicas of each partition")
 	f.StringArrayVar(&settings, "config", nil, "`KEY=VALUE` of the topic; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("config", completeTopicKeys)
 	f.BoolVar(&ifNotExists, "if-not-exists", false, "no error when the topic is there")
 	f.BoolVar(&dryRun, "dry-run", false, "check, and change nothing")
 	a.outputFlag(cmd)
@@ -166,7 +167,9 @@ func (a *app) topicsAlter() *cobra.Command {
 	f := cmd.Flags()
 	f.IntVar(&partitions, "partitions", -1, "`N` partitions in all; more than there are")
 	f.StringArrayVar(&settings, "config", nil, "`KEY=VALUE` to set; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("config", completeTopicKeys)
 	f.StringSliceVar(&remove, "delete-config", nil, "`KEY` to set back to its default; may be repeated")
+	alsoSpelt(cmd, "add-config", "config")
 	f.BoolVar(&dryRun, "dry-run", false, "check, and change nothing")
 	a.outputFlag(cmd)
 	return cmd

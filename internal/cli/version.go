@@ -21,17 +21,19 @@ func (a *app) versionCommand() *cobra.Command {
 				Platform string  `json:"platform"`
 				Commit   *string `json:"commit"`
 			}{Version, kafkaLevel, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, commit()}
-			return a.print(v, func() {
-				of := ""
-				if v.Commit != nil {
-					of = " (" + *v.Commit + ")"
-				}
-				fmt.Fprintf(a.Stdout, "varve %s%s, Kafka level %s, %s, %s\n", v.Version, of, v.Kafka, v.Go, v.Platform)
-			})
+			return a.print(v, a.printVersion)
 		},
 	}
 	a.outputFlag(cmd)
 	return cmd
+}
+
+func (a *app) printVersion() {
+	of := ""
+	if c := commit(); c != nil {
+		of = " (" + *c + ")"
+	}
+	fmt.Fprintf(a.Stdout, "varve %s%s, Kafka level %s, %s, %s/%s\n", Version, of, kafkaLevel, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // commit is the revision this program was built from, when the build says.
