@@ -61,7 +61,7 @@ func (a *app) root() *cobra.Command {
 		&cobra.Group{ID: groupFiles, Title: "Files, without a broker"}, &cobra.Group{ID: groupHelp, Title: "Help"})
 	root.AddCommand(a.serveCommand(), a.formatCommand(),
 		a.topicsCommand(), a.produceCommand(), a.consumeCommand(), a.groupsCommand(),
-		a.dumpLogCommand(), a.verifyCommand(), a.repairCommand(),
+		a.dumpLogCommand(), a.verifyCommand(), a.repairCommand(), a.explainCommand(),
 		a.completionCommand(), a.versionCommand())
 	cobra.EnableCommandSorting = false
 	return root
