@@ -11,8 +11,8 @@ var docsTSV string
 // parseDocs reads the manual's sentences: key, tab, text. A key of several
 // scopes has one text.
 func parseDocs(tsv string) map[string]string {
-	docs := map[string]string{}
-	for _, row := range strings.Split(tsv, "\n") {
+	docs := make(map[string]string, strings.Count(tsv, "\n"))
+	for row := range strings.SplitSeq(tsv, "\n") {
 		if name, text, ok := strings.Cut(row, "\t"); ok {
 			docs[name] = text
 		}

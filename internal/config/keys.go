@@ -3,7 +3,7 @@ package config
 import (
 	_ "embed"
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
 	"sync"
 
@@ -116,8 +116,8 @@ type Key struct {
 func (k Key) Sensitive() bool { return k.Type == TypePassword }
 
 type keyTable struct {
-	byScope map[Scope][]Key // sorted by name
-	byName  map[Scope]map[string]Key
+	byScope map[Scope][]Key          // sorted by name
+	byName  map[Scope]map[string]int // where in byScope
 }
 
 // loadKeys parses the table once, when it is first asked for: `varve version`
@@ -125,7 +125,7 @@ type keyTable struct {
 var loadKeys = sync.OnceValue(parseKeys)
 
 func parseKeys() *keyTable {
-	t := &keyTable{byScope: map[Scope][]Key{}, byName: map[Scope]map[string]Key{}}
+	t := &keyTable{byScope: map[Scope][]Key{ScopeBroker: make([]Key, 0, 448)}, byName: map[Scope]map[string]int{}}
 	docs := parseDocs(docsTSV)
 	synonyms := map[string]string{} // texts of broker keys by the topic key that they are the default of
 	rows := strings.Split(strings.TrimSuffix(keysTSV, "\n"), "\n")
@@ -145,30 +145,35 @@ func parseKeys() *keyTable {
 	}
 	for i, k := range t.byScope[ScopeBroker] {
 		if k.Doc == "" {
-			k.Doc = synonyms[k.Name]
-			t.byScope[ScopeBroker][i], t.byName[ScopeBroker][k.Name] = k, k
+			t.byScope[ScopeBroker][i].Doc = synonyms[k.Name]
 		}
 	}
-	for scope := range t.byScope {
-		sort.Slice(t.byScope[scope], func(i, j int) bool {
-			return t.byScope[scope][i].Name < t.byScope[scope][j].Name
-		})
+	for scope, keys := range t.byScope {
+		slices.SortFunc(keys, func(a, b Key) int { return strings.Compare(a.Name, b.Name) })
+		at := make(map[string]int, len(keys))
+		for i := range keys {
+			at[keys[i].Name] = i
+		}
+		t.byName[scope] = at
 	}
 	return t
 }
 
 func (t *keyTable) add(k Key) {
 	t.byScope[k.Scope] = append(t.byScope[k.Scope], k)
-	if t.byName[k.Scope] == nil {
-		t.byName[k.Scope] = map[string]Key{}
-	}
-	t.byName[k.Scope][k.Name] = k
 }
 
 func parseKey(row string) (Key, error) {
-	f := strings.Split(row, "\t")
-	if len(f) != 9 {
-		return Key{}, fmt.Errorf("%d columns, want 9", len(f))
+	var f [9]string
+	n := 0
+	for column := range strings.SplitSeq(row, "\t") {
+		if n < len(f) {
+			f[n] = column
+		}
+		n++
+	}
+	if n != len(f) {
+		return Key{}, fmt.Errorf("%d columns, want %d", n, len(f))
 	}
 	k := Key{
 		Scope: Scope(f[0]), Name: f[1], Default: f[3], Valid: f[4],
@@ -189,7 +194,7 @@ func parseKey(row string) (Key, error) {
 	case "<none>":
 		k.Required, k.Default = true, ""
 	}
-	for _, flag := range strings.Fields(strings.ReplaceAll(f[7], ",", " ")) {
+	for flag := range strings.FieldsFuncSeq(f[7], func(r rune) bool { return r == ',' || r == ' ' }) {
 		if flag != "internal" {
 			return Key{}, fmt.Errorf("unknown flag %q", flag)
 		}
@@ -204,6 +209,10 @@ func Keys(scope Scope) []Key { return loadKeys().byScope[scope] }
 
 // Lookup finds one key of a scope.
 func Lookup(scope Scope, name string) (Key, bool) {
-	k, ok := loadKeys().byName[scope][name]
-	return k, ok
+	t := loadKeys()
+	i, ok := t.byName[scope][name]
+	if !ok {
+		return Key{}, false
+	}
+	return t.byScope[scope][i], true
 }
