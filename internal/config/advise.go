@@ -4,6 +4,9 @@ import "strings"
 
 // adviseOn warns of what is allowed and still surprises.
 func (l *loader) adviseOn(b *Broker) {
+	if len(l.filled) > 0 {
+		l.warnings = append(l.warnings, Warning{Message: l.missing("").Origin.String() + ": does not set what Apache Kafka requires; serving with " + strings.Join(l.filled, ", ")})
+	}
 	if len(l.src.Files) > 0 && !b.IsSet("log.dirs") && !b.IsSet("log.dir") {
 		l.warn(l.missing("log.dirs"), "not set; "+b.LogDirs[0]+" is used, and what is in /tmp may not survive a restart of the machine")
 	}
@@ -12,7 +15,7 @@ func (l *loader) adviseOn(b *Broker) {
 	}
 	for _, name := range sortedNames(l.static) {
 		if k, ok := keyOf(name); ok && k.Class == ClassWarn && !onlyJMX(l.static[name].Value) {
-			l.warn(l.static[name], "Java reporters are not loaded; metrics are served over HTTP")
+			l.warn(l.static[name], "has no effect: reporters are Java classes, which varve does not load")
 		}
 	}
 	if names := b.WithoutEffect(); len(names) > 0 {

@@ -7,13 +7,15 @@ import (
 )
 
 // builtin is what varve serves with when no file says anything (CFG-23). With a
-// file Kafka's own defaults hold, its required keys included.
+// file Kafka's own defaults hold; its required keys are filled in when that was
+// asked for.
 func (l *loader) builtin() map[string]Setting {
 	defaults := map[string]Setting{}
+	set := func(key, value string) { defaults[key] = Setting{Key: key, Value: value} }
 	if len(l.src.Files) > 0 {
+		l.fillRequired(set)
 		return defaults
 	}
-	set := func(key, value string) { defaults[key] = Setting{Key: key, Value: value} }
 	set("process.roles", "broker,controller")
 	set("node.id", "1")
 	set("broker.id", "1")
@@ -25,6 +27,59 @@ func (l *loader) builtin() map[string]Setting {
 	return defaults
 }
 
+// fillRequired gives a file the keys that Kafka requires and that are the same
+// for every single node. A file that says something of controllers, or that is
+// one for ZooKeeper, is not completed by guessing.
+func (l *loader) fillRequired(set func(key, value string)) {
+	if !l.src.Fill {
+		return
+	}
+	for _, key := range append(sortedNames(l.static), l.refusedKeys()...) {
+		if strings.HasPrefix(key, "controller.") && key != "controller.listener.names" || key == "zookeeper.connect" {
+			return
+		}
+	}
+	if names, ok := l.static["controller.listener.names"]; ok && l.staticListener(names.Value) {
+		return // a listener of the controller belongs to a quorum, of which nothing is said
+	}
+	if s, ok := l.static["process.roles"]; ok {
+		if roles := SplitList(s.Value); len(roles) != 2 || !contains(roles, "broker") || !contains(roles, "controller") {
+			return
+		}
+	}
+	for _, d := range []Property{{Key: "process.roles", Value: "broker,controller"}, {Key: "node.id", Value: "1"}, {Key: "controller.listener.names", Value: "CONTROLLER"}} {
+		if _, ok := l.static[d.Key]; ok || l.refusedKey(d.Key) {
+			continue
+		}
+		l.filled = append(l.filled, d.Key+"="+d.Value)
+		set(d.Key, d.Value)
+		if d.Key == "node.id" {
+			set("broker.id", d.Value)
+		}
+	}
+}
+
+func (l *loader) refusedKeys() []string {
+	var keys []string
+	for _, e := range l.errs {
+		keys = append(keys, e.Key)
+	}
+	return keys
+}
+
+// staticListener reports whether listeners names one of the list.
+func (l *loader) staticListener(names string) bool {
+	for _, item := range SplitList(l.static["listeners"].Value) {
+		name, _, _ := strings.Cut(item, "://")
+		for _, n := range SplitList(names) {
+			if strings.EqualFold(n, name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // inProcessQuorum reports whether the controller needs no listener: nothing was
 // said about a quorum, and there is no file that has to be valid for Kafka.
 func (l *loader) inProcessQuorum() bool {
@@ -33,7 +88,7 @@ func (l *loader) inProcessQuorum() bool {
 			return false
 		}
 	}
-	return len(l.src.Files) == 0
+	return len(l.src.Files) == 0 || len(l.filled) > 0
 }
 
 // missing is a setting that nobody wrote: errors about it name the last source.
@@ -52,21 +107,18 @@ func (l *loader) at(key string) Setting {
 	return l.missing(key)
 }
 
-// checkRequired refuses keys without a default that nobody set. Unless they are
-// complete no other rule can be checked.
-func (l *loader) checkRequired(b *Broker) (complete bool) {
-	complete = true
-	for _, key := range []string{"process.roles", "node.id", "controller.listener.names"} {
-		if _, set := b.lookup(key); set {
+// checkRequired refuses keys without a default that nobody set. What is wrong
+// besides is looked for as if they had the values that a single node has.
+func (l *loader) checkRequired(b *Broker) {
+	for _, d := range []Property{{Key: "process.roles", Value: "broker,controller"}, {Key: "node.id", Value: "1"}, {Key: "controller.listener.names", Value: "CONTROLLER"}} {
+		if _, set := b.lookup(d.Key); set {
 			continue
 		}
-		complete = false
-		if l.refusedKey(key) {
-			continue
+		b.builtin[d.Key] = Setting{Key: d.Key, Value: d.Value}
+		if !l.refusedKey(d.Key) {
+			l.refuse(l.missing(d.Key), fmt.Sprintf("Missing required configuration %q which has no default value.", d.Key), "a single node has "+d.Key+"="+d.Value)
 		}
-		l.refuse(l.missing(key), fmt.Sprintf("Missing required configuration %q which has no default value.", key), "")
 	}
-	return complete
 }
 
 // refusedKey reports whether an error about the key is known already.
@@ -86,9 +138,7 @@ func (l *loader) checkRules(b *Broker) {
 	l.checkLogRules(b)
 	l.checkNetworkRules(b)
 	l.checkListeners(b)
-	if len(l.errs) == 0 {
-		l.checkQuorum(b)
-	}
+	l.checkQuorum(b)
 	l.checkGroupRules(b)
 }
 
@@ -177,9 +227,22 @@ func (l *loader) checkListeners(b *Broker) {
 func listenerHint(refused string) string {
 	switch {
 	case strings.Contains(refused, "Unable to parse"):
+		_, rest, _ := strings.Cut(refused, "Unable to parse ")
+		item, _, _ := strings.Cut(rest, " to a broker endpoint")
+		_, address, named := strings.Cut(item, "://")
+		_, port, found := cutLast(address, ':')
+		switch {
+		case !named:
+		case !found || port == "" || strings.HasSuffix(address, "]"):
+			return "the port is missing: NAME://HOST:PORT"
+		case strings.Trim(port, "-0123456789") == "":
+			return "the port is 0 to 65535"
+		}
 		return "a listener is NAME://HOST:PORT"
 	case strings.Contains(refused, "No security protocol"):
 		return "name it in listener.security.protocol.map, as NAME:PLAINTEXT"
+	case strings.Contains(refused, "must have a different name"):
+		return "give each a name of its own, as A://HOST:PORT, and that name a protocol: --override listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT"
 	}
 	return ""
 }

@@ -29,6 +29,9 @@ type Sources struct {
 	Flags    []Setting
 	DataDir  string // log.dirs when there is no file and nothing sets it (CFG-23)
 	Strict   bool   // an unknown key is an error
+	// Fill gives a file that says nothing of roles and controllers what varve
+	// serves with when there is no file. Apache Kafka refuses such a file.
+	Fill bool
 }
 
 // Broker is a checked configuration. It does not change: WithDynamic makes
@@ -147,10 +150,9 @@ func Load(src Sources) (*Broker, []Warning, error) {
 	l.checkKeys()
 	b := &Broker{static: l.static, builtin: l.builtin()}
 	b.ClusterID = clusterID(src.Env)
-	if l.checkRequired(b) {
-		b.fill()
-		l.checkRules(b)
-	}
+	l.checkRequired(b)
+	b.fill()
+	l.checkRules(b)
 	if len(l.errs) > 0 {
 		return nil, l.warnings, l.errs
 	}

@@ -13,6 +13,7 @@ type loader struct {
 	raw      []Setting // in order of precedence, repeated keys included
 	errs     Errors
 	warnings []Warning
+	filled   []string // required keys that no source sets and that have varve's defaults
 }
 
 func (l *loader) refuse(s Setting, message, hint string) {

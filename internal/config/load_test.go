@@ -89,6 +89,69 @@ func TestEveryErrorIsReportedWithItsPlace(t *testing.T) {
 	}
 }
 
+func TestAFileThatLeavesOutTheRolesIsFilledInWhenAskedFor(t *testing.T) {
+	fill := func(file string) (*Broker, []Warning, error) {
+		return Load(Sources{Fill: true, Files: []File{{"small", []byte(file)}}})
+	}
+	b, warnings, err := fill("log.dirs=/d\nlisteners=PLAINTEXT://127.0.0.1:19092\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.NodeID != 1 || len(b.Listeners) != 1 || b.Listeners[0].Port != 19092 || b.LogDirs[0] != "/d" || b.InterBrokerListener != "PLAINTEXT" {
+		t.Errorf("broker %+v", b)
+	}
+	want := "small: does not set what Apache Kafka requires; serving with process.roles=broker,controller, node.id=1, controller.listener.names=CONTROLLER"
+	if len(warnings) != 1 || warnings[0].String() != want {
+		t.Errorf("warnings %v, want %s", warnings, want)
+	}
+	if b, _, err = fill("node.id=7\nprocess.roles=controller, broker\n"); err != nil || b.NodeID != 7 {
+		t.Errorf("with an id and roles: %v, %v", b, err)
+	}
+	for _, refused := range []string{
+		"zookeeper.connect=z:2181\n",
+		"process.roles=broker\n",
+		"controller.quorum.voters=1@h:9093\n",
+		"controller.quorum.bootstrap.servers=h:9093\n",
+		"controller.listener.names=C\nlisteners=C://:1,PLAINTEXT://:2\n",
+	} {
+		if _, _, err := fill(refused); err == nil {
+			t.Errorf("%q was filled in", refused)
+		}
+	}
+	if _, warnings, err = fill(valid); err != nil || len(warnings) > 0 {
+		t.Errorf("a whole file: %v, %v", warnings, err)
+	}
+}
+
+func TestASmallFileHidesNoOtherError(t *testing.T) {
+	_, _, err := load(t, "log.dirs=/d\nlisteners=SSL://:9093\nnum.partitions=x\n")
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{`"process.roles"`, `"node.id"`, `"controller.listener.names"`, "either controller.quorum.bootstrap.servers must contain",
+		"listener SSL uses SSL, which is not supported yet", "num.partitions: Invalid value x", "hint: a single node has node.id=1"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in\n%v", want, err)
+		}
+	}
+}
+
+func TestListenersThatCannotBeReadSayWhatIsMissing(t *testing.T) {
+	for value, want := range map[string]string{
+		"PLAINTEXT://127.0.0.1":           "the port is missing: NAME://HOST:PORT",
+		"PLAINTEXT://[::1]":               "the port is missing: NAME://HOST:PORT",
+		"PLAINTEXT://h:99999":             "the port is 0 to 65535",
+		"PLAINTEXT://h:-1":                "the port is 0 to 65535",
+		"h:9092":                          "a listener is NAME://HOST:PORT",
+		"PLAINTEXT://a:1,PLAINTEXT://b:2": "give each a name of its own",
+	} {
+		_, _, err := Load(Sources{Flags: []Setting{{"listeners", value, Origin{Kind: FromFlag, Name: "--listen"}}}})
+		if err == nil || !strings.Contains(err.Error(), "hint: "+want) {
+			t.Errorf("%s: %v, want the hint %q", value, err, want)
+		}
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	tests := []struct{ name, file, want string }{
 		{"a broken escape", `a=\u12`, `server.properties:1: syntax: Malformed \uxxxx encoding.`},
@@ -130,7 +193,7 @@ func TestWarnings(t *testing.T) {
 		{"keys without effect are named together", valid + "num.io.threads=16\nnum.network.threads=9", "keys without effect: num.io.threads, num.network.threads"},
 		{"no data directory", strings.Replace(valid, "log.dirs=/d\n", "", 1), "/tmp may not survive a restart"},
 		{"the old name of the id", strings.Replace(valid, "node.id", "broker.id", 1), "broker.id: is deprecated; use node.id"},
-		{"reporters in Java", valid + "metric.reporters=com.acme.R", "Java reporters are not loaded"},
+		{"reporters in Java", valid + "metric.reporters=com.acme.R", "metric.reporters: has no effect: reporters are Java classes"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

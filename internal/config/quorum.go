@@ -18,9 +18,19 @@ func (l *loader) checkQuorum(b *Broker) {
 		return
 	}
 	if len(voters) == 0 && b.text("controller.quorum.bootstrap.servers") == "" {
-		l.refuse(l.at("controller.quorum.voters"), "If using process.roles, either controller.quorum.bootstrap.servers must contain the set of bootstrap controllers or controller.quorum.voters must contain a parseable set of controllers.", "")
+		if l.refusedKey("controller.quorum.voters") || l.refusedKey("controller.quorum.bootstrap.servers") {
+			return
+		}
+		l.refuse(l.at("controller.quorum.voters"), "If using process.roles, either controller.quorum.bootstrap.servers must contain the set of bootstrap controllers or controller.quorum.voters must contain a parseable set of controllers.",
+			"a single node has controller.quorum.bootstrap.servers=localhost:PORT, of its own controller listener")
 		return
 	}
+	for _, key := range []string{"process.roles", "node.id", "controller.listener.names", "listeners", "listener.security.protocol.map"} {
+		if l.refusedKey(key) {
+			return // what follows from it is not a second error
+		}
+	}
+	before := len(l.errs)
 	roles := SplitList(b.text("process.roles"))
 	mine := false
 	for _, v := range voters {
@@ -32,7 +42,7 @@ func (l *loader) checkQuorum(b *Broker) {
 		l.rule(len(voters) == 0 || mine, "process.roles", "If process.roles contains the 'controller' role, the node id %d must be included in the set of voters controller.quorum.voters=%s", b.NodeID, scalaSet(voters))
 		l.checkControllerListeners(b)
 	}
-	if len(l.errs) > 0 {
+	if len(l.errs) > before {
 		return
 	}
 	if !contains(roles, "controller") || !contains(roles, "broker") {

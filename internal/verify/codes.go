@@ -12,6 +12,7 @@ const (
 	CodeCheckpointLog Code = "V005" // a checkpointed offset is not in the log
 	CodeCleanMarker   Code = "V006" // the clean-shutdown marker is broken
 	CodeForeign       Code = "V007" // a directory that Kafka refuses to start with
+	CodeInUse         Code = "V008" // a broker is at work on the directory
 	CodeFraming       Code = "V010" // bytes that are no batch
 	CodeChecksum      Code = "V011" // a batch whose checksum is wrong
 	CodeTail          Code = "V012" // bytes behind the last whole batch
@@ -47,4 +48,5 @@ const (
 	CodeQuorumState   Code = "V090" // quorum-state is broken
 	CodeKRaftSnapshot Code = "V091" // a snapshot of the metadata log is broken
 	CodeMetadata      Code = "V092" // a metadata record cannot be read
+	CodeNoMetadata    Code = "V093" // the metadata log is missing
 )

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -251,6 +252,59 @@ func TestDirectoriesOfAnotherNodeDisagree(t *testing.T) {
 		return f.Code == CodeMetaDisagree && f.File == filepath.Join(b, "meta.properties")
 	}) {
 		t.Errorf("the same directory.id twice: found %v", r.Findings)
+	}
+}
+
+// What a broker does not start on is an error: the directory without its
+// identity, and the one without its metadata log.
+func TestWhatABrokerNeedsToStartIsMissed(t *testing.T) {
+	for _, tt := range []struct {
+		gone string
+		code Code
+	}{{"meta.properties", CodeMeta}, {"__cluster_metadata-0", CodeNoMetadata}} {
+		t.Run(tt.gone, func(t *testing.T) {
+			dir := golden.Load(t, "05-transactions-4.4.0").Stage(t, "clean").Unpack(t)
+			if r := check(t, Options{Paths: []string{dir}, Node: true}); r.Count(Error) > 0 {
+				t.Fatalf("before: %v", r.Findings)
+			}
+			if err := os.RemoveAll(filepath.Join(dir, tt.gone)); err != nil {
+				t.Fatal(err)
+			}
+			r := check(t, Options{Paths: []string{dir}, Node: true})
+			if !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Code == tt.code && f.Severity == Error }) {
+				t.Errorf("findings %v, want an error %s", r.Findings, tt.code)
+			}
+		})
+	}
+}
+
+func TestWhatIsNotKafkasIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	other := filepath.Join(dir, "orders-0", "README.md")
+	for _, path := range []string{filepath.Join(dir, "README.md"), other, filepath.Join(dir, "empty", "x")} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("x"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{filepath.Join(dir, "README.md"), other, filepath.Join(dir, "empty")} {
+		var not *NotKafkaError
+		if _, err := Check(t.Context(), Options{FS: vfs.OS(), Paths: []string{path}}); !errors.As(err, &not) || not.Path != path {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// Beside a broker the end of a log is no finding, and damage still is one.
+func TestBesideABrokerOnlyDamageIsReported(t *testing.T) {
+	dir := golden.Load(t, "09-crash-killed-4.4.0").Stage(t, "before").Unpack(t)
+	r := check(t, Options{Paths: []string{dir}, InUse: func(string) bool { return true }})
+	if n := r.Count(Warning); n > 0 {
+		t.Errorf("%d warnings: %v", n, r.Findings)
+	}
+	for _, code := range []Code{CodeInUse, CodeChecksum} {
+		if !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Code == code }) {
+			t.Errorf("no %s in %v", code, r.Findings)
+		}
 	}
 }
 

@@ -72,6 +72,17 @@ func (w *worker) partition(j job) {
 	}
 }
 
+// add adds a finding. Beside a broker, a warning is what it has not finished
+// yet, and a file may have gone since its name was read.
+func (p *partition) add(s Severity, c Code, file string, position int64, format string, args ...any) {
+	if p.data.inUse && (s == Warning || c == CodeUnreadable) {
+		if _, err := p.fs.Stat(file); s == Warning || errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+	}
+	p.worker.add(s, c, file, position, format, args...)
+}
+
 // list reads the names in the directory.
 func (p *partition) list() bool {
 	entries, err := p.fs.ReadDir(p.dir)

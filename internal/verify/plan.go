@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"github.com/varvelog/varve/internal/checkpoint"
 	"github.com/varvelog/varve/internal/kafka"
@@ -26,6 +27,7 @@ type dataDir struct {
 	path          string
 	formatted     bool // has meta.properties
 	clean         bool // has the clean-shutdown marker
+	inUse         bool // a broker is at work here
 	recoveryPoint map[kafka.TopicPartition]kafka.Offset
 	logStart      map[kafka.TopicPartition]kafka.Offset
 	highWatermark map[kafka.TopicPartition]kafka.Offset
@@ -45,61 +47,81 @@ func parseDir(name string) (tp kafka.TopicPartition, suffix string, ok bool) {
 }
 
 // plan turns paths into partitions and checks what is beside them.
-func plan(fsys vfs.FS, paths []string) ([]job, []Finding, error) {
-	p := planner{fs: fsys}
+func plan(o *Options) ([]job, []Finding, error) {
+	p := planner{fs: o.FS, inUse: o.InUse}
 	var dirs []*dataDir
-	for _, path := range paths {
-		info, err := fsys.Stat(path)
+	for _, path := range o.Paths {
+		info, err := p.fs.Stat(path)
 		if err != nil {
 			return nil, nil, err
 		}
 		name := filepath.Base(path)
 		tp, suffix, isPartition := parseDir(name)
-		_, metaErr := fsys.Stat(join(path, checkpoint.MetaFile))
+		_, metaErr := p.fs.Stat(join(path, checkpoint.MetaFile))
 		switch {
 		case !info.IsDir():
-			p.file(path)
+			if !p.file(path) {
+				return nil, nil, &NotKafkaError{path}
+			}
 		case isPartition && metaErr != nil:
 			p.jobs = append(p.jobs, job{dir: path, partition: tp, suffix: suffix, data: p.parent(filepath.Dir(path))})
 		default:
 			d := p.dataDir(path)
-			p.partitions(d)
+			if !p.partitions(d) && !d.formatted {
+				return nil, nil, &NotKafkaError{path}
+			}
 			dirs = append(dirs, d)
 		}
 	}
 	p.compareMeta(dirs)
+	if o.Node {
+		p.metadata(dirs)
+	}
 	p.shareTopics(dirs)
 	return p.jobs, p.findings, nil
 }
 
 type planner struct {
 	report
-	fs   vfs.FS
-	jobs []job
+	fs    vfs.FS
+	inUse func(dir string) bool
+	jobs  []job
 }
 
-// file plans a single file: one of a partition, or one of a data directory.
-func (p *planner) file(path string) {
+// file plans a single file: one of a partition, or one of a data directory. It
+// returns false for a file that is neither.
+func (p *planner) file(path string) bool {
 	dir, name := filepath.Split(filepath.Clean(path))
 	dir = filepath.Clean(dir)
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		abs = dir
 	}
-	if tp, suffix, ok := parseDir(filepath.Base(abs)); ok {
+	_, ofSegment := segment.ParseName(name)
+	if tp, suffix, ok := parseDir(filepath.Base(abs)); ok && (ofSegment || ofPartition(name)) {
 		p.jobs = append(p.jobs, job{dir: dir, partition: tp, suffix: suffix, only: name, data: p.parent(filepath.Dir(dir))})
-		return
+		return true
 	}
-	if _, ok := segment.ParseName(name); ok {
+	if ofSegment {
 		p.jobs = append(p.jobs, job{dir: dir, only: name, data: &dataDir{}})
-		return
+		return true
 	}
-	p.rootFile(path, name)
+	return p.rootFile(path, name)
+}
+
+// ofPartition reports whether a file of a partition directory that belongs to
+// no segment is one that can be checked.
+func ofPartition(name string) bool {
+	switch name {
+	case checkpoint.EpochFile, checkpoint.PartitionFile, checkpoint.QuorumStateFile:
+		return true
+	}
+	return strings.HasSuffix(name, segment.KraftExt)
 }
 
 // parent reads what the directory above a partition says, without findings.
 func (p *planner) parent(path string) *dataDir {
-	quiet := planner{fs: p.fs}
+	quiet := planner{fs: p.fs, inUse: p.inUse}
 	if _, err := p.fs.Stat(join(path, checkpoint.MetaFile)); err != nil {
 		return &dataDir{path: path}
 	}
@@ -112,7 +134,11 @@ func (p *planner) dataDir(path string) *dataDir {
 	_, err := p.fs.Stat(join(path, checkpoint.MetaFile))
 	d.formatted = err == nil
 	if errors.Is(err, fs.ErrNotExist) {
-		p.add(Warning, CodeMeta, join(path, checkpoint.MetaFile), -1, "missing: the directory is not formatted")
+		p.add(Error, CodeMeta, join(path, checkpoint.MetaFile), -1, "missing: a broker does not start on the directory, because nothing else says whose it is")
+	}
+	if p.inUse != nil && p.inUse(path) {
+		d.inUse = true
+		p.add(Note, CodeInUse, path, -1, "a broker is at work here: what it is writing at this moment may not be whole, and is not reported")
 	}
 	_, err = p.fs.Stat(join(path, checkpoint.CleanShutdownFile))
 	d.clean = err == nil
@@ -126,8 +152,9 @@ func (p *planner) dataDir(path string) *dataDir {
 	return d
 }
 
-// rootFile checks a file of a data directory that is there.
-func (p *planner) rootFile(path, name string) {
+// rootFile checks a file of a data directory that is there. It returns false
+// for a name that is not one of them.
+func (p *planner) rootFile(path, name string) bool {
 	var err error
 	var code Code
 	switch name {
@@ -142,15 +169,45 @@ func (p *planner) rootFile(path, name string) {
 		}
 	case checkpoint.RecoveryPointFile, checkpoint.LogStartFile, checkpoint.HighWatermarkFile, checkpoint.CleanerFile:
 		p.offsets(path)
-		return
-	case "bootstrap.checkpoint":
-		return // read with the metadata log's snapshots
+		return true
+	case bootstrapFile, checkpoint.LockFile:
+		return true // the former is read with the metadata log's snapshots
 	default:
-		p.add(Note, CodeLeftover, path, -1, "not a file of Kafka's that can be checked")
-		return
+		return false
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		p.add(Error, code, path, -1, "%v", reason(err))
+	}
+	return true
+}
+
+// bootstrapFile is what Kafka's format tool up to 3.9 left in place of a metadata log.
+const bootstrapFile = "bootstrap.checkpoint"
+
+// metadata checks that one of the directories of a node has its metadata log.
+func (p *planner) metadata(dirs []*dataDir) {
+	name := kafka.TopicPartition{Topic: kafka.ClusterMetadataTopic}.String()
+	formatted := ""
+	for _, d := range dirs {
+		if !d.formatted {
+			continue
+		}
+		formatted = d.path
+		if _, err := p.fs.Stat(join(d.path, bootstrapFile)); err == nil {
+			return
+		}
+		entries, err := p.fs.ReadDir(join(d.path, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return // reported where the partition is checked
+		}
+		for _, e := range entries {
+			if ext := filepath.Ext(e.Name()); ext == segment.LogExt || ext == segment.KraftExt {
+				return
+			}
+		}
+	}
+	if formatted != "" {
+		p.add(Error, CodeNoMetadata, join(formatted, name), -1, "missing: a broker does not start without the metadata log (if it lies in another directory, see metadata.log.dir, name that one too)")
 	}
 }
 
@@ -178,16 +235,21 @@ func reason(err error) error {
 	return err
 }
 
-// partitions plans every partition directory of a data directory.
-func (p *planner) partitions(d *dataDir) {
+// partitions plans every partition directory of a data directory. It returns
+// false when nothing in it is Kafka's.
+func (p *planner) partitions(d *dataDir) (any bool) {
 	entries, err := p.fs.ReadDir(d.path)
 	if err != nil {
 		p.add(Error, CodeUnreadable, d.path, -1, "%v", reason(err))
-		return
+		return true
 	}
 	here := map[kafka.TopicPartition]bool{}
 	for _, e := range entries {
-		if !e.IsDir() || e.Name() == "remote-log-index-cache" {
+		if !e.IsDir() {
+			any = any || checkpointName(e.Name())
+			continue
+		}
+		if e.Name() == "remote-log-index-cache" {
 			continue
 		}
 		path := join(d.path, e.Name())
@@ -196,21 +258,32 @@ func (p *planner) partitions(d *dataDir) {
 			p.add(Error, CodeForeign, path, -1, "not in the form of topic-partition: Kafka does not start with it")
 			continue
 		}
+		any = true
 		if suffix == "" {
 			here[tp] = true
 		}
 		p.jobs = append(p.jobs, job{dir: path, partition: tp, suffix: suffix, data: d})
 	}
-	for _, name := range []string{"bootstrap.checkpoint"} {
-		if _, err := p.fs.Stat(join(d.path, name)); err == nil {
-			p.jobs = append(p.jobs, job{dir: d.path, only: name, data: d})
-		}
+	if _, err := p.fs.Stat(join(d.path, bootstrapFile)); err == nil {
+		p.jobs = append(p.jobs, job{dir: d.path, only: bootstrapFile, data: d})
 	}
 	for tp := range d.recoveryPoint {
 		if !here[tp] {
 			p.add(Note, CodeCheckpointLog, join(d.path, checkpoint.RecoveryPointFile), -1, "names %v, which is not here", tp)
 		}
 	}
+	return any
+}
+
+// checkpointName reports whether the root of a data directory alone has a file
+// of the name.
+func checkpointName(name string) bool {
+	switch name {
+	case checkpoint.RecoveryPointFile, checkpoint.LogStartFile, checkpoint.HighWatermarkFile, checkpoint.CleanerFile,
+		checkpoint.CleanShutdownFile, bootstrapFile:
+		return true
+	}
+	return false
 }
 
 // compareMeta checks that the directories belong to one node.

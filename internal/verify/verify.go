@@ -11,6 +11,7 @@ package verify
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -76,6 +77,12 @@ type Options struct {
 	Deep, Fast bool
 	// Parallel is how many partitions are read at once; 0 is the number of processors.
 	Parallel int
+	// Node says that Paths are all data directories of a node: that they have
+	// what a broker needs to start is checked too.
+	Node bool
+	// InUse, when not nil, tells whether a broker holds the lock of a data
+	// directory: what it is writing at this moment is then no finding.
+	InUse func(dir string) bool
 	// Progress, when not nil, is called after each partition, by one goroutine
 	// at a time.
 	Progress func(done, total int)
@@ -100,11 +107,20 @@ func (r *Result) Count(s Severity) int {
 	return n
 }
 
+// NotKafkaError says that a path is nothing that could be checked.
+type NotKafkaError struct{ Path string }
+
+// Error is what the user sees.
+func (e *NotKafkaError) Error() string {
+	return e.Path + ": not a Kafka data directory, partition or file"
+}
+
 // Check reads everything below the paths. An error is a path that cannot be
-// read at all (fs.ErrNotExist) or the context's; what is wrong inside is in the Result.
+// read at all (fs.ErrNotExist) or is not Kafka's (*NotKafkaError), or the
+// context's; what is wrong inside is in the Result.
 func Check(ctx context.Context, o Options) (Result, error) {
 	var r Result
-	jobs, findings, err := plan(o.FS, o.Paths)
+	jobs, findings, err := plan(&o)
 	if err != nil {
 		return r, err
 	}
@@ -153,6 +169,7 @@ func Check(ctx context.Context, o Options) (Result, error) {
 const (
 	ExitClean    = 0
 	ExitFailed   = 1 // could not be checked
+	ExitMissing  = 4 // nothing of Kafka's was named
 	ExitProblems = 3 // errors were found
 )
 
@@ -161,6 +178,11 @@ const (
 func Run(ctx context.Context, o Options, stdout, stderr io.Writer) int {
 	start := time.Now()
 	r, err := Check(ctx, o)
+	var foreign *NotKafkaError
+	if errors.As(err, &foreign) {
+		fmt.Fprintf(stderr, "varve: %v\n", err)
+		return ExitMissing
+	}
 	if err != nil {
 		fmt.Fprintf(stderr, "varve: verify: %v\n", err)
 		return ExitFailed
@@ -168,10 +190,10 @@ func Run(ctx context.Context, o Options, stdout, stderr io.Writer) int {
 	for _, f := range r.Findings {
 		fmt.Fprintln(stdout, f)
 	}
-	errors := r.Count(Error)
+	failures := r.Count(Error)
 	fmt.Fprintf(stdout, "verified %s, %s, %s in %v: %s, %s\n", plural(r.Partitions, "partition"), plural(r.Segments, "segment"),
-		size(r.Bytes), time.Since(start).Round(time.Millisecond), plural(errors, "error"), plural(r.Count(Warning), "warning"))
-	if errors > 0 {
+		size(r.Bytes), time.Since(start).Round(time.Millisecond), plural(failures, "error"), plural(r.Count(Warning), "warning"))
+	if failures > 0 {
 		return ExitProblems
 	}
 	return ExitClean
