@@ -12,9 +12,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/varvelog/varve/internal/commitlog"
 	"github.com/varvelog/varve/internal/index"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/record"
+	"github.com/varvelog/varve/internal/segment"
 	"github.com/varvelog/varve/internal/vfs/faultfs"
 	"github.com/varvelog/varve/internal/vfs/tracefs"
 )
@@ -49,6 +51,10 @@ func offsets(t *testing.T, w *world) []kafka.Offset {
 	t.Helper()
 	recs, err := w.read(false)
 	must(t, err)
+	return offsetsOf(recs)
+}
+
+func offsetsOf(recs []appended) []kafka.Offset {
 	var list []kafka.Offset
 	for _, r := range recs {
 		list = append(list, r.offset)
@@ -404,6 +410,32 @@ func TestAFailedSyncTakesTheLogOffline(t *testing.T) {
 	}
 }
 
+func TestAPositionInARewrittenFileIsNotUsedAgain(t *testing.T) {
+	w := testWorld(t)
+	for range 3 {
+		must(t, w.put(kv("a", value(60))))
+	}
+	must(t, w.put(kv("d", value(60)), kv("e", value(60))))
+	info, err := w.log.Read(5, commitlog.ReadOptions{MaxBytes: 1000})
+	must(t, err)
+	if !info.Next.Valid {
+		t.Fatal("no hint at the end of the log")
+	}
+	for i := range 9 {
+		must(t, w.put(kv(fmt.Sprint("b", i), value(60))))
+	}
+	must(t, w.log.Roll())
+	cleanNow(t, w)
+	info, err = w.log.Read(5, commitlog.ReadOptions{MaxBytes: 1000, Hint: info.Next})
+	must(t, err)
+	b := make([]byte, info.Region.Length)
+	_, err = info.Region.File.ReadAt(b, info.Region.Offset)
+	must(t, err)
+	info.Region.Release()
+	want(t, "offset of the first batch", record.Batch(b).BaseOffset(), 5)
+	must(t, record.Check(b[:record.Batch(b).Size()]))
+}
+
 func TestTheNewSegmentHasTheTimeOfTheLastOldOne(t *testing.T) {
 	w := testWorld(t, func(w *world) { w.cfg.SegmentBytes = 1 << 20; w.log.SetConfig(w.cfg) })
 	var last time.Time
@@ -418,6 +450,50 @@ func TestTheNewSegmentHasTheTimeOfTheLastOldOne(t *testing.T) {
 	must(t, err)
 	if got := info.ModTime(); !got.Equal(last) {
 		t.Errorf("modified %v, want %v", got, last)
+	}
+}
+
+func TestSegmentsThatHaveChangedAreNotReplaced(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(t *testing.T, w *world) (generation uint64, old []*segment.Segment)
+	}{
+		{"the log was cut and has grown again", func(t *testing.T, w *world) (uint64, []*segment.Segment) {
+			generation, old := w.log.Generation(), w.log.Segments()[:1]
+			_, err := w.log.TruncateTo(1)
+			must(t, err)
+			w.recs = w.recs[:1]
+			must(t, steps(w.put(kv("new", "1")), w.log.Roll()))
+			return generation, old
+		}},
+		{"a segment is active", func(t *testing.T, w *world) (uint64, []*segment.Segment) {
+			return w.log.Generation(), w.log.Segments()[len(w.log.Segments())-1:]
+		}},
+		{"a segment was deleted", func(t *testing.T, w *world) (uint64, []*segment.Segment) {
+			old := w.log.Segments()[:2]
+			_, err := w.log.MaybeIncrementStartOffset(old[1].BaseOffset())
+			must(t, err)
+			_, err = w.log.DeleteOldSegments()
+			must(t, err)
+			return w.log.Generation(), old
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := testWorld(t)
+			must(t, steps(w.put(kv("a", "1")), w.put(kv("a", "2")), w.log.Roll(), w.put(kv("b", "1")), w.log.Roll(), w.put(kv("c", "1"))))
+			generation, old := tt.change(t, w)
+			before := w.log.Segments()
+			s, err := w.log.NewCleanedSegment(old[0].BaseOffset())
+			must(t, err)
+			must(t, errors.Join(s.Seal(), s.Flush()))
+			if err := w.log.ReplaceSegments(generation, []*segment.Segment{s}, old); !errors.Is(err, commitlog.ErrSegmentsChanged) {
+				t.Errorf("ReplaceSegments: %v, want that the segments have changed", err)
+			}
+			must(t, s.Delete())
+			want(t, "segments", len(w.log.Segments()), len(before))
+			must(t, w.check())
+		})
 	}
 }
 
