@@ -21,14 +21,20 @@ func (a *app) formatCommand() *cobra.Command {
 	var clusterID string
 	var ignoreFormatted bool
 	cmd := &cobra.Command{
-		Use: "format [DIR...]", Short: "prepare data directories for a broker", GroupID: groupRun,
-		Long: "Prepares data directories as kafka-storage format does: cluster id, node id, and the\nfirst metadata. It is not needed before varve serve, which formats empty directories\nitself. A directory that holds data is never touched.",
+		Use: "format [DIR...|FILE]", Short: "prepare data directories for a broker", GroupID: groupRun,
+		Long: "Prepares data directories as kafka-storage format does: cluster id, node id, and the\nfirst metadata. It is not needed before varve serve, which formats empty directories\nitself. A directory that holds data is never touched. Without DIR, --data-dir and --config\nit is " + a.dataDir() + ".",
 		Example: `  varve format ./data
   varve format ./data --cluster-id 5L6g3nShT-eMCtK--X86sw --node-id 3
   varve format --config /etc/kafka/server.properties`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
-			s.dataDirs = append(s.dataDirs, args...)
+			for _, arg := range args { // a file is one of settings, as for serve
+				if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() {
+					s.files = append(s.files, arg)
+				} else {
+					s.dataDirs = append(s.dataDirs, arg)
+				}
+			}
 			cfg, _, err := s.load(a)
 			if err != nil {
 				return a.refuseConfig(err)
@@ -47,6 +53,7 @@ func (a *app) formatCommand() *cobra.Command {
 	f.StringVarP(&clusterID, "cluster-id", "t", "", "`ID` of the cluster; without it, a random one")
 	f.BoolVarP(&ignoreFormatted, "ignore-formatted", "g", false, "no error when a directory is formatted already")
 	f.StringArrayVarP(&s.files, "config", "c", nil, "`FILE` of settings (server.properties)")
+	f.StringSliceVar(&s.dataDirs, "data-dir", nil, "`DIR` of the data; several with commas, the same as DIR (log.dirs)")
 	f.StringVar(&s.nodeID, "node-id", "", "`N`, the number of the node (node.id)")
 	a.outputFlag(cmd)
 	return cmd

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -38,6 +39,8 @@ type Process struct {
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
+
+	kafkaRules bool // the configuration is judged as Kafka does: nothing is filled in
 }
 
 // getenv returns the value of a variable, empty when it is not set.
@@ -85,6 +88,12 @@ func (p *Process) runNative(args []string) int {
 	return code
 }
 
+// repeats reports whether a signal is the first one once more: timeout(1) and
+// terminals send theirs to a process and then to its group. It says nothing new.
+func repeats(first os.Signal, at time.Time, again os.Signal, now time.Time) bool {
+	return again == first && now.Sub(at) < time.Second
+}
+
 // interruptible returns a context that SIGINT and SIGTERM end, and what to call
 // at the end of the command: it says which signal came, if one did. A second
 // signal ends the process at once.
@@ -95,8 +104,13 @@ func (p *Process) interruptible() (ctx context.Context, ended func() os.Signal) 
 	go func() {
 		select {
 		case s := <-signals:
-			signal.Stop(signals)
 			cancel(endedBy{s})
+			first := time.Now()
+			for again := range signals {
+				if !repeats(s, first, again, time.Now()) {
+					os.Exit(signalStatus(again))
+				}
+			}
 		case <-ctx.Done():
 		}
 	}()

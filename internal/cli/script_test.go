@@ -40,8 +40,8 @@ func TestScripts(t *testing.T) {
 		Setup:               cleanEnvironment,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"serve":     startBroker,
-			"stop":      func(ts *testscript.TestScript, neg bool, args []string) { stopBroker(ts, syscall.SIGTERM) },
-			"interrupt": func(ts *testscript.TestScript, neg bool, args []string) { stopBroker(ts, syscall.SIGINT) },
+			"stop":      func(ts *testscript.TestScript, neg bool, args []string) { stopBroker(ts, args, syscall.SIGTERM) },
+			"interrupt": func(ts *testscript.TestScript, neg bool, args []string) { stopBroker(ts, args, syscall.SIGINT) },
 			"log":       matchLog,
 			"outlive":   outlive,
 		},
@@ -120,9 +120,13 @@ func startBroker(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv("VARVE_BOOTSTRAP_SERVERS", addr)
 }
 
-func stopBroker(ts *testscript.TestScript, s syscall.Signal) {
+// stopBroker is "stop" or "interrupt"; with "twice" the signal comes twice at once.
+func stopBroker(ts *testscript.TestScript, args []string, s syscall.Signal) {
 	b := ts.Value("broker").(*broker)
 	ts.Check(b.cmd.Process.Signal(s))
+	if len(args) > 0 {
+		_ = b.cmd.Process.Signal(s) // it may have stopped already
+	}
 	if err := b.cmd.Wait(); err != nil {
 		ts.Fatalf("the broker did not stop cleanly: %v\n%s", err, b.log.String())
 	}

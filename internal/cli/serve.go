@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +27,11 @@ Kafka's: an empty one is formatted, one that Kafka wrote is taken over as it is.
 
 Settings are Kafka's, of later sources over earlier ones: FILE (server.properties),
 VARVE_KEY variables (KAFKA_KEY too with --env kafka), --override KEY=VALUE, and flags.
-Every key of Kafka is also a flag: --log.retention.ms 3600000.`,
+Every key of Kafka is also a flag: --log.retention.ms 3600000.
+
+Without FILE it is node 1, listens on 127.0.0.1:9092 and keeps its data in
+` + a.dataDir() + `. A FILE that says nothing of roles and controllers is that of a
+single node.`,
 		Example: `  varve serve
   varve serve --data-dir /var/lib/varve --listen 0.0.0.0:9092 --advertise broker.example.com
   varve serve /etc/kafka/server.properties --override num.partitions=3`,
@@ -36,7 +41,7 @@ Every key of Kafka is also a flag: --log.retention.ms 3600000.`,
 			return a.serve(&s)
 		},
 	}
-	s.register(cmd)
+	s.register(a, cmd)
 	return cmd
 }
 
@@ -83,6 +88,8 @@ func (a *app) supervise(cfg *config.Broker, log *slog.Logger, signals <-chan os.
 	var n *node.Node
 	var failed <-chan struct{}
 	stopped := make(chan error, 1)
+	var first os.Signal // that told the broker to stop
+	var at time.Time
 	stopping := false
 	stop := func() {
 		ctx, done := context.WithTimeout(context.Background(), cfg.ShutdownGrace)
@@ -108,11 +115,15 @@ func (a *app) supervise(cfg *config.Broker, log *slog.Logger, signals <-chan os.
 			switch {
 			case s == syscall.SIGHUP:
 				log.Info("settings are read at start only; restart to apply changes", componentKey, "config")
+			case first != nil && repeats(first, at, s, time.Now()):
+				log.Debug("told to stop again", "signal", signalName(s))
 			case stopping:
+				log.Warn("stopped at once, by a second signal: the next start recovers", "event", "stop-forced", "signal", signalName(s))
 				return exitCode(signalStatus(s))
 			default:
 				log.Info("told to stop", "signal", signalName(s))
 				stopping = true
+				first, at = s, time.Now()
 				if n == nil {
 					cancel()
 				} else {
@@ -147,14 +158,15 @@ func signalName(s os.Signal) string {
 // startFailure gives a broker that did not start its exit status (faults.md,
 // section 2): 5 when it refused a directory for safety.
 func startFailure(err error) error {
-	f := &failure{code: exitFailed, why: err.Error()}
+	f := &failure{code: exitFailed, what: "serve", why: err.Error()}
 	var inUse *logdir.InUseError
 	var refused *logdir.RefusedError
 	var same *logdir.SameDirectoryError
 	var metadata *quorum.RefusedError
+	var unusable *logdir.UnusableError
 	switch {
 	case errors.As(err, &inUse):
-		f.code, f.hint = exitRefused, "stop the process that uses it, or name another directory with --data-dir"
+		f.code, f.what, f.why, f.hint = exitRefused, "", inUse.Error(), "stop the process that uses it, or name another directory with --data-dir"
 	case errors.As(err, &refused):
 		f.code, f.what, f.why, f.hint = exitRefused, refused.Dir, refused.Why, refused.Hint
 	case errors.As(err, &metadata):
@@ -164,8 +176,21 @@ func startFailure(err error) error {
 		}
 	case errors.As(err, &same):
 		f.code = exitRefused
+	case errors.As(err, &unusable):
+		f.what, f.why, f.hint = "data directory "+unusable.Dir, unusable.Err.Error(), "name another directory with --data-dir"
+		switch {
+		case errors.Is(err, os.ErrPermission):
+			f.hint = "run as the user that owns the directory, or name another one with --data-dir"
+		case errors.Is(err, syscall.ENOTDIR):
+			f.hint = "there is a file where the directory should be; name another one with --data-dir"
+		}
+	case errors.Is(err, quorum.ErrNotFormatted):
+		f.code, f.why = exitRefused, "the metadata log is missing: no __cluster_metadata-0 in the metadata directory, which meta.properties says is formatted"
+		f.hint = "restore __cluster_metadata-0, or set metadata.log.dir to where it is; topics and groups are known there alone"
 	case errors.Is(err, syscall.EADDRINUSE):
 		f.hint = "another process listens there; stop it, or name another address with --listen HOST:PORT"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		f.hint = "this machine has no such address; 0.0.0.0 with --advertise HOST listens on all that it has"
 	case errors.Is(err, os.ErrPermission):
 		f.hint = "run as the user that owns the directory, or name another one with --data-dir"
 	}
@@ -178,6 +203,7 @@ func (a *app) refuseConfig(err error) error {
 	if !errors.As(err, &errs) {
 		return err
 	}
+	fmt.Fprintf(a.Stderr, "varve: %s in the configuration\n", count(int64(len(errs)), "error"))
 	for _, e := range errs {
 		fmt.Fprintln(a.Stderr, e.Error())
 		if e.Hint != "" {

@@ -24,11 +24,11 @@ type serveFlags struct {
 	strict    bool
 }
 
-func (s *serveFlags) register(cmd *cobra.Command) {
+func (s *serveFlags) register(a *app, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVar(&s.files, "config", nil, "`FILE` of settings (server.properties); may be repeated, later ones win")
 	f.StringArrayVar(&s.overrides, "override", nil, "`KEY=VALUE`; may be repeated")
-	f.StringSliceVar(&s.dataDirs, "data-dir", nil, "`DIR` of the data; several with commas (log.dirs)")
+	f.StringSliceVar(&s.dataDirs, "data-dir", nil, "`DIR` of the data; several with commas (log.dirs); without it and without FILE, "+a.dataDir())
 	f.StringSliceVar(&s.listen, "listen", nil, "`HOST:PORT` or NAME://HOST:PORT to listen on (listeners)")
 	f.StringSliceVar(&s.advertise, "advertise", nil, "`HOST` or HOST:PORT that clients shall connect to (advertised.listeners)")
 	f.StringVar(&s.nodeID, "node-id", "", "`N`, the number of this node (node.id)")
@@ -41,7 +41,7 @@ func (s *serveFlags) register(cmd *cobra.Command) {
 
 // load reads files, environment and flags.
 func (s *serveFlags) load(a *app) (*config.Broker, []config.Warning, error) {
-	src := config.Sources{Env: a.Env, Strict: s.strict, DataDir: a.dataDir()}
+	src := config.Sources{Env: a.Env, Strict: s.strict, DataDir: a.dataDir(), Fill: !a.kafkaRules}
 	kind := s.env
 	if kind == "" {
 		kind = a.getenv("VARVE_ENV")
@@ -55,6 +55,9 @@ func (s *serveFlags) load(a *app) (*config.Broker, []config.Warning, error) {
 	}
 	for _, path := range s.files {
 		data, err := os.ReadFile(path)
+		if info, statErr := os.Stat(path); statErr == nil && info.IsDir() {
+			return nil, nil, &failure{code: exitUsage, why: path + " is a directory, not a file of settings", hint: "name a directory of data with --data-dir " + path}
+		}
 		if err != nil {
 			return nil, nil, &failure{code: exitConfig, what: "read settings", why: err.Error()}
 		}

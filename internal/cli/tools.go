@@ -149,6 +149,7 @@ func (p *Process) serverStart(args []string) int {
 		fmt.Fprintln(p.Stderr, "USAGE: kafka-server-start.sh server.properties [--override property=value]*")
 		return exitFailed
 	}
+	p.kafkaRules = true
 	code := p.runNative(append([]string{"serve"}, args...))
 	if code == exitUsage || code == exitRefused || code == exitConfig {
 		return exitFailed

@@ -13,13 +13,22 @@ import (
 )
 
 func (a *app) verifyCommand() *cobra.Command {
-	o := verify.Options{FS: vfs.OS()}
+	o := verify.Options{FS: vfs.OS(), Node: true, InUse: inUse}
 	cmd := &cobra.Command{
 		Use: "verify PATH...", Short: "check data directories without changing them", GroupID: groupFiles,
 		Long: `Checks data directories, partitions or single files without changing a byte: every
 batch's checksum, offsets that rise, index entries that point at batches, sizes, counts,
-snapshots and checkpoints. It says which file and which byte is wrong. Status 0 is
-nothing found, 3 is damage. Check a directory while no broker writes to it.`,
+snapshots and checkpoints. It says which file and which byte is wrong. Name all data
+directories of a node together: one of them holds the metadata log.
+
+A broker may be at work there: a note says so, and what it is writing at that moment is
+not reported. Status 0 is no error, 3 is damage, 4 is a path that is not Kafka's.
+
+A line is SEVERITY CODE FILE:BYTE MESSAGE. An error is damage, or what a broker does not
+start on; a warning is what a start puts right; a note is worth knowing. The codes:
+V00x the data directory, V01x the log, V02x the offset index, V03x the time index,
+V04x the transaction index, V05x producer snapshots, V06x leader epochs, V07x topic ids,
+V080 left-over files, V09x cluster metadata. docs/operations.md explains each.`,
 		Example: `  varve verify /var/lib/varve
   varve verify --deep data/orders-0
   varve verify --fast /var/lib/varve -o json`,
@@ -63,6 +72,10 @@ type findingRow struct {
 
 func (a *app) verifyJSON(ctx context.Context, o verify.Options) error {
 	result, err := verify.Check(ctx, o)
+	var foreign *verify.NotKafkaError
+	if errors.As(err, &foreign) {
+		return &failure{code: exitMissing, why: foreign.Error()}
+	}
 	if err != nil {
 		return &failure{code: exitFailed, what: "verify", why: err.Error()}
 	}

@@ -306,7 +306,7 @@ func (ld *loader) epochsMissing(list *segmentList) bool {
 // recovery point and only its indexes are made anew.
 func (ld *loader) recoverSegment(s *segment.Segment, later []*segment.Segment, keep bool) (cut int64, err error) {
 	l := ld.l
-	l.logger.Info("recovering segment", "partition", l.partition, "base", s.BaseOffset())
+	l.logger.Debug("recovering segment", "partition", l.partition, "base", s.BaseOffset())
 	st, err := producer.Open(l.producerConfig())
 	if err != nil {
 		return 0, err

@@ -28,6 +28,21 @@ func (e *InUseError) Error() string {
 // Unwrap returns the cause.
 func (e *InUseError) Unwrap() error { return e.Err }
 
+// UnusableError says that a directory cannot be made, or its lock file not
+// opened: the path is wrong, or this process may not write there.
+type UnusableError struct {
+	Dir string
+	Err error
+}
+
+// Error is what the user sees.
+func (e *UnusableError) Error() string {
+	return fmt.Sprintf("data directory %s: %v", e.Dir, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *UnusableError) Unwrap() error { return e.Err }
+
 // RefusedError says why a directory is not taken: it belongs to somebody else,
 // or what it holds cannot be told. Nothing in it was changed.
 type RefusedError struct {

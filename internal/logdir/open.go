@@ -66,16 +66,30 @@ func (m *Manager) open() error {
 	if len(m.dirs) == 0 {
 		return errors.New("log.dirs is empty")
 	}
+	var unusable []*UnusableError
+	failed := map[*dir]*UnusableError{}
 	for _, d := range m.dirs {
-		if err := m.lock(d); err != nil {
+		err := m.lock(d)
+		var u *UnusableError
+		switch {
+		case err == nil:
+		case errors.As(err, &u) && isDiskError(err):
+			failed[d] = u
+			unusable = append(unusable, u)
+		default:
 			return err
+		}
+	}
+	if len(unusable) == len(m.dirs) { // no disk that fails, but a path that is wrong
+		return unusable[0]
+	}
+	for _, d := range m.dirs {
+		if u := failed[d]; u != nil {
+			m.goOffline(d, "lock", u.Err)
 		}
 	}
 	if err := m.distinct(); err != nil {
 		return err
-	}
-	if m.online() == 0 {
-		return fmt.Errorf("open data directories: %w", *m.dirs[0].offline.Load())
 	}
 	return m.identify()
 }
@@ -89,14 +103,11 @@ func (m *Manager) lock(d *dir) error {
 	switch {
 	case err == nil:
 		return nil
-	case isDiskError(err):
-		m.goOffline(d, "lock", err)
-		return nil
-	case vfs.IsFull(err):
-		return fmt.Errorf("open data directory: %w", err)
+	case errors.Is(err, vfs.ErrLocked):
+		return &InUseError{Dir: d.path, Err: err}
 	}
-	// Locked by another, or a file system that cannot lock: never run unlocked.
-	return &InUseError{Dir: d.path, Err: err}
+	// Also a file system that cannot lock: never run unlocked.
+	return &UnusableError{Dir: d.path, Err: err}
 }
 
 // distinct refuses one directory under two names. The locks cannot tell: they

@@ -13,6 +13,9 @@ import (
 // listen binds the client listeners. Requests wait at the gate until the logs
 // are loaded; an address in use is found out before anything is written.
 func (n *Node) listen() error {
+	if len(n.listeners) > 0 {
+		return nil // bound before new directories were formatted
+	}
 	cfg := n.static
 	perIP := map[netip.Addr]int{}
 	for host, limit := range cfg.MaxConnectionsPerIPOverrides {
@@ -35,8 +38,9 @@ func (n *Node) listen() error {
 	})
 	buffers := server.NewBuffers()
 	for _, l := range cfg.Listeners {
-		if l.Controller {
-			continue // the controller is in this process; nobody else asks it
+		if l.Controller { // nobody else asks it
+			n.log.Info("controller listener not opened: the controller is in this process", "listener", l.String())
+			continue
 		}
 		sc := server.Config{
 			Name: l.Name, Address: l.Address(), Backlog: cfg.SocketListenBacklog,

@@ -141,7 +141,12 @@ func flushInterval(cfg *config.Broker) time.Duration {
 	return time.Second
 }
 
+// format makes the first state of new directories. The addresses are bound
+// first: a broker that cannot listen leaves no directories behind.
 func (n *Node) format() error {
+	if err := n.listen(); err != nil {
+		return err
+	}
 	id := n.static.ClusterID
 	if id == "" {
 		id = metadata.RandomUUID().String()
@@ -198,9 +203,8 @@ func (n *Node) loadLogs() error {
 	image := n.quorum.Image()
 	n.applyDynamic(image)
 	n.replicas = replica.NewManager(replica.Options{Dirs: n.dirs, NodeID: n.self(), Broker: n.cfg.Load, Logger: n.log})
-	if _, clean := n.dirs.CleanBrokerEpoch(); !clean && image.Broker(n.self()) != nil {
-		n.log.Info("last stop was not clean, recovering", "event", "unclean-start", "dirs", n.static.LogDirs)
-	}
+	began := n.opts.Now()
+	_, clean := n.dirs.CleanBrokerEpoch()
 	err := n.dirs.Load(logdir.LoadOptions{
 		Image:    image,
 		Config:   func(topic string) commitlog.Config { return logdir.LogConfig(n.replicas.TopicSettings(image, topic)) },
@@ -210,6 +214,9 @@ func (n *Node) loadLogs() error {
 		return err
 	}
 	n.loaded = true
+	if !clean && image.Broker(n.self()) != nil {
+		n.log.Info("logs recovered", "event", "recovered", "partitions", len(n.dirs.Partitions()), "durationMs", n.opts.Now().Sub(began).Milliseconds())
+	}
 	n.groups = coordinator.NewGroups(n.groupOptions())
 	n.quorum.Subscribe(n.apply)
 	if err := n.replicas.ApplyImage(image); err != nil {
