@@ -11,7 +11,9 @@ all: build
 build: ## build bin/varve: one static binary, no cgo
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/varve
 
-run: build ## build and serve on 127.0.0.1:9092, data in ./data
+run: ## build and serve on 127.0.0.1:9092, data in ./data
+	@echo 'building $(BIN); the first time takes a minute'
+	@$(MAKE) -s build
 	@exec ./$(BIN) serve --data-dir ./data --listen 127.0.0.1:9092
 
 test: ## everything that needs Go alone

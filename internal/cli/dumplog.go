@@ -23,7 +23,8 @@ func (a *app) dumpLogCommand() *cobra.Command {
 		Use: "dump-log PATH...", Short: "print segments, indexes and snapshots", GroupID: groupFiles,
 		Long: `Prints the files of a partition as kafka-dump-log does: .log, .index, .timeindex,
 .txnindex, .snapshot, .checkpoint. A directory is all files of that partition. Nothing
-is written, and a broker may be running.`,
+is written, and a broker may be running: the index of the segment that it writes ends in
+zeros then, which Kafka's text calls mismatches, and which are none.`,
 		Example: `  varve dump-log data/orders-0
   varve dump-log --print-data-log data/orders-0/00000000000000000000.log
   varve dump-log --index-sanity-check data/orders-0/*.index
@@ -46,7 +47,7 @@ is written, and a broker may be running.`,
 					options = append(options, "--"+f.Name+"="+f.Value.String())
 				}
 			})
-			return a.dumpLog(options)
+			return a.dump(options)
 		},
 	}
 	f := cmd.Flags()
@@ -68,14 +69,31 @@ is written, and a broker may be running.`,
 	return cmd
 }
 
-// dumpLog runs kafka-dump-log with its own options.
-func (p *Process) dumpLog(args []string) error {
+func (p *Process) dumpTool() *dump.Tool {
 	dir, err := os.Getwd()
 	if err != nil {
 		dir = "/"
 	}
-	tool := dump.Tool{FS: vfs.OS(), Dir: dir, Version: Version, Stdout: p.Stdout, Stderr: p.Stderr}
-	if code := tool.Run(args); code != 0 {
+	return &dump.Tool{FS: vfs.OS(), Dir: dir, Version: Version, Stdout: p.Stdout, Stderr: p.Stderr}
+}
+
+// dump runs the native command, which prints no exceptions.
+func (a *app) dump(args []string) error {
+	err := a.dumpTool().Dump(args)
+	var f *dump.Failure
+	if errors.As(err, &f) {
+		hint := ""
+		if f.File != "" {
+			hint = "varve verify says what is wrong in the whole partition"
+		}
+		return &failure{code: exitFailed, what: "dump-log", why: f.Error(), hint: hint}
+	}
+	return err
+}
+
+// dumpLog runs kafka-dump-log with its own options.
+func (p *Process) dumpLog(args []string) error {
+	if code := p.dumpTool().Run(args); code != 0 {
 		return exitCode(code)
 	}
 	return nil

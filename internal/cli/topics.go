@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
 
+	"github.com/varvelog/varve/internal/config"
 	"github.com/varvelog/varve/internal/kafka"
 )
 
@@ -213,7 +214,11 @@ func nonNil(ids []int32) []int32 {
 func configRows(configs []kadm.Config, all bool) []configRow {
 	rows := []configRow{}
 	for _, c := range configs {
-		if all || c.Source.String() != "DEFAULT_CONFIG" {
+		source := c.Source.String()
+		if k, ok := config.Lookup(config.ScopeTopic, c.Key); ok && source != "DYNAMIC_TOPIC_CONFIG" && c.Value != nil && *c.Value == k.Default {
+			source = "DEFAULT_CONFIG" // a default that was written down, as a new cluster does, is still one
+		}
+		if all || source != "DEFAULT_CONFIG" {
 			rows = append(rows, configRow{c.Key, c.Value, strings.ToLower(strings.ReplaceAll(c.Source.String(), "_", "-"))})
 		}
 	}

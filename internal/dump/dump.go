@@ -54,6 +54,7 @@ type Tool struct {
 
 	opts *options
 	out  *bufio.Writer
+	at   string // the file that is being dumped
 
 	// Findings are printed after all files, by absolute path.
 	indexMismatch  findings
@@ -96,6 +97,56 @@ func (t *Tool) Run(args []string) int {
 	return 1
 }
 
+// Failure is why Dump ended before its end, without Java's names.
+type Failure struct {
+	File string // empty when the arguments are wrong
+	Why  string
+}
+
+// Error is what the user sees.
+func (f *Failure) Error() string {
+	if f.File == "" {
+		return f.Why
+	}
+	return f.File + ": " + f.Why
+}
+
+// Dump is Run for who does not want the words of a JVM: what ends it is
+// returned, a *Failure, and not printed.
+func (t *Tool) Dump(args []string) error {
+	t.out = bufio.NewWriterSize(t.Stdout, 64<<10)
+	err := t.run(args)
+	if flushErr := t.out.Flush(); err == nil && flushErr != nil {
+		return &Failure{Why: "write: " + flushErr.Error()}
+	}
+	if err == nil {
+		return nil
+	}
+	f := &Failure{File: t.at, Why: err.Error()}
+	var java *javaError
+	if errors.As(err, &java) {
+		f.Why = java.plain()
+	}
+	return f
+}
+
+// plain says what an exception says in words.
+func (e *javaError) plain() string {
+	switch e.class {
+	case "java.nio.file.NoSuchFileException":
+		return e.message + ": no such file"
+	case "java.nio.file.AccessDeniedException":
+		return e.message + ": permission denied"
+	case "java.nio.BufferUnderflowException":
+		return "a record ends before its fields do"
+	case "java.util.NoSuchElementException":
+		return "no batch is where the index points"
+	case "java.lang.NumberFormatException":
+		return "the name does not begin with an offset: " + e.message
+	}
+	return e.message
+}
+
 func (t *Tool) run(args []string) error {
 	opts, err := parseOptions(args)
 	if err != nil {
@@ -110,6 +161,7 @@ func (t *Tool) run(args []string) error {
 		return nil
 	}
 	for _, name := range opts.files {
+		t.at = name
 		fmt.Fprintf(t.out, "Dumping %s\n", name)
 		if err := t.file(name); err != nil {
 			return err
