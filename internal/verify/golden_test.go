@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -233,6 +234,28 @@ func TestBrokenSmallFilesAreFound(t *testing.T) {
 			t.Errorf("found %v", r.Findings)
 		}
 	})
+	t.Run("a partition that was still being created", func(t *testing.T) {
+		dir := c.Stage(t, "clean").Unpack(t)
+		for _, f := range []string{"partition.metadata", "leader-epoch-checkpoint"} {
+			if err := os.Remove(filepath.Join(dir, "txn-0", f)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		segments, err := filepath.Glob(filepath.Join(dir, "txn-0", "0*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range segments {
+			if err := os.Remove(f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := check(t, Options{Paths: []string{dir}})
+		missing := slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Code == CodePartition && f.Severity == Warning })
+		if !missing || slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Code == CodePartition && f.Severity == Error }) {
+			t.Errorf("found %v", r.Findings)
+		}
+	})
 	t.Run("a directory that is none of Kafka's", func(t *testing.T) {
 		dir := c.Stage(t, "clean").Unpack(t)
 		if err := os.Mkdir(filepath.Join(dir, "lost+found"), 0o755); err != nil {
@@ -275,6 +298,26 @@ func TestWhatABrokerNeedsToStartIsMissed(t *testing.T) {
 				t.Errorf("findings %v, want an error %s", r.Findings, tt.code)
 			}
 		})
+	}
+}
+
+func TestEveryCodeIsDocumented(t *testing.T) {
+	source, err := os.ReadFile("codes.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := regexp.MustCompile(`V\d{3}`).FindAllString(string(source), -1)
+	if len(codes) < 40 {
+		t.Fatalf("%d codes", len(codes))
+	}
+	for _, code := range codes {
+		if !strings.Contains(string(doc), "| "+code+" | ") {
+			t.Errorf("%s is not in docs/operations.md", code)
+		}
 	}
 }
 
