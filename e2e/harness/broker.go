@@ -33,10 +33,10 @@ type Broker struct {
 	end chan error
 }
 
-// Binary is the varve under test: $VARVE_BIN, else bin/varve of the checkout.
+// Binary is the varve under test: $E2E_VARVE, else bin/varve of the checkout.
 func Binary(t testing.TB) string {
 	t.Helper()
-	bin := os.Getenv("VARVE_BIN")
+	bin := os.Getenv("E2E_VARVE")
 	if bin == "" {
 		bin = filepath.Join(Root(t), "bin", "varve")
 	}

@@ -127,10 +127,10 @@ var installed struct {
 	goBins       map[string]string
 }
 
-// Cache holds what the tests install: $VARVE_E2E_CACHE, else e2e/.cache.
+// Cache holds what the tests install: $E2E_CACHE, else e2e/.cache.
 func Cache(t testing.TB) string {
 	t.Helper()
-	dir := os.Getenv("VARVE_E2E_CACHE")
+	dir := os.Getenv("E2E_CACHE")
 	if dir == "" {
 		dir = filepath.Join(Root(t), "e2e", ".cache")
 	}

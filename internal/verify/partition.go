@@ -244,6 +244,16 @@ func (p *partition) checkOffsets() {
 	}
 }
 
+// holdsNothing reports that no live segment has a byte.
+func (p *partition) holdsNothing() bool {
+	for _, base := range p.bases {
+		if p.files[segment.Name(base, segment.LogExt)] > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // checkTopicID compares partition.metadata with the cluster metadata.
 func (p *partition) checkTopicID() {
 	path := join(p.dir, checkpoint.PartitionFile)
@@ -251,7 +261,11 @@ func (p *partition) checkTopicID() {
 	topics := p.data.topics
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if topics != nil && p.suffix == "" {
+		switch {
+		case topics == nil || p.suffix != "":
+		case p.holdsNothing():
+			p.add(Warning, CodePartition, path, -1, "missing: the partition was still being created, it holds no record")
+		default:
 			p.add(Error, CodePartition, path, -1, "missing: Kafka sets the partition aside as stray")
 		}
 		return
