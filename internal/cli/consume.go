@@ -487,7 +487,7 @@ func (p *readPlan) take(r *kgo.Record) bool {
 // done reports whether every partition was read up to its end: of a group's,
 // those that it gave this member.
 func (p *readPlan) done() bool {
-	if p.end == nil || len(p.end) == 0 {
+	if len(p.end) == 0 {
 		return p.end != nil
 	}
 	p.mu.Lock()

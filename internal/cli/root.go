@@ -164,8 +164,8 @@ func (a *app) nativeForm(args []string) ([]string, error) {
 func (a *app) unknownBeforeHelp(root *cobra.Command, args []string) error {
 	asked := slices.Contains(args, "--help") || slices.Contains(args, "-h")
 	cmd, rest, err := root.Find(args)
-	if !asked || err != nil || !cmd.HasSubCommands() {
-		return nil
+	if err != nil || !asked || !cmd.HasSubCommands() {
+		return err
 	}
 	for _, word := range rest {
 		if !strings.HasPrefix(word, "-") {
