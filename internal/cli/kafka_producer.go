@@ -167,7 +167,7 @@ func (r *kafkaRun) producerOptions() ([]kgo.Opt, error) {
 	// The last record is flushed at the end of the input, so waiting longer for
 	// more would only delay it.
 	linger = min(linger, 50)
-	return append(opts, kgo.RecordRetries(int(retries)), kgo.RecordDeliveryTimeout(time.Duration(max(block, 1000))*time.Millisecond), kgo.ProducerLinger(time.Duration(linger)*time.Millisecond)), nil
+	return append(opts, kgo.AllowIdempotentProduceCancellation(), kgo.RecordRetries(int(retries)), kgo.RecordDeliveryTimeout(time.Duration(max(block, 1000))*time.Millisecond), kgo.ProducerLinger(time.Duration(linger)*time.Millisecond)), nil
 }
 
 func configException(key, value, why string) error {
