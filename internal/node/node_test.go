@@ -171,3 +171,40 @@ func listing(t *testing.T, dir string) string {
 	}
 	return b.String()
 }
+
+func TestPartitionsWithoutMetadataAreRefused(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for name, lose := range map[string]func(string) error{
+		"empty": func(dir string) error {
+			return os.Truncate(filepath.Join(dir, "00000000000000000000.log"), 0)
+		},
+		"zeros": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "00000000000000000000.log"), make([]byte, 4096), 0o644)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			n := start(t, dir)
+			c := client(t, n)
+			if _, err := kadm.NewClient(c).CreateTopic(ctx, 1, 1, nil, "orders"); err != nil {
+				t.Fatal(err)
+			}
+			c.Close()
+			stop(t, n)
+			if err := lose(filepath.Join(dir, "__cluster_metadata-0")); err != nil {
+				t.Fatal(err)
+			}
+			var refused *logdir.RefusedError
+			if n, err := tryStart(t, dir); !errors.As(err, &refused) {
+				if err == nil {
+					stop(t, n)
+				}
+				t.Fatalf("start: %v, want a refusal", err)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "orders-0", "partition.metadata")); err != nil {
+				t.Errorf("the partition was touched: %v", err)
+			}
+		})
+	}
+}

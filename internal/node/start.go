@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/varvelog/varve/internal/broker"
+	"github.com/varvelog/varve/internal/checkpoint"
 	"github.com/varvelog/varve/internal/cleaner"
 	"github.com/varvelog/varve/internal/commitlog"
 	"github.com/varvelog/varve/internal/config"
@@ -174,6 +178,7 @@ func (n *Node) openQuorum() error {
 		RetentionTime:    cfg.MetadataMaxRetentionTime.Duration(),
 		SegmentBytes:     cfg.MetadataSegmentBytes,
 		SegmentTime:      cfg.MetadataSegmentTime.Duration(),
+		OnEmpty:          n.refuseOrphans,
 		OnFailure:        func(err error) { n.fail(fmt.Errorf("metadata log: %w", err)) },
 	})
 	if err != nil {
@@ -184,6 +189,34 @@ func (n *Node) openQuorum() error {
 		DirectoryOf: n.dirs.DirectoryOf, Logger: n.log,
 	})
 	return n.controller.Bootstrap()
+}
+
+// refuseOrphans refuses directories that hold partitions while the metadata log
+// holds nothing: it was lost, and a start without it would set every partition
+// aside as one of no topic.
+func (n *Node) refuseOrphans() error {
+	for _, dir := range n.static.LogDirs {
+		entries, err := n.opts.FS.ReadDir(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			name := e.Name()
+			if !e.IsDir() || name == quorum.DirName || strings.HasSuffix(name, "-stray") || strings.HasSuffix(name, "-delete") {
+				continue
+			}
+			if _, err := n.opts.FS.Stat(filepath.Join(dir, name, checkpoint.PartitionFile)); err != nil {
+				continue
+			}
+			return &logdir.RefusedError{Dir: dir,
+				Why:  fmt.Sprintf("holds the partition %s and no metadata of any topic: %s is lost or empty", name, filepath.Join(n.static.MetadataLogDir, quorum.DirName)),
+				Hint: "restore it from a copy, or move the partitions away"}
+		}
+	}
+	return nil
 }
 
 // idleInterval is metadata.max.idle.interval.ms when somebody set it. The NoOp

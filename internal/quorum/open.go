@@ -34,6 +34,11 @@ func Open(o Options) (*Quorum, error) {
 	if err := check(o, l, state); err != nil {
 		return nil, err
 	}
+	if !l.data && l.snapshot.end == 0 && o.OnEmpty != nil {
+		if err := o.OnEmpty(); err != nil {
+			return nil, err
+		}
+	}
 	q := &Quorum{o: o, dir: dir, kraft: l.kraft, head: l.image}
 	q.changed = sync.NewCond(&q.mu)
 	q.committed.Store(l.image)

@@ -46,6 +46,9 @@ type Options struct {
 	SegmentBytes     int32         // metadata.log.segment.bytes; 0: 1 GiB
 	SegmentTime      time.Duration // metadata.log.segment.ms; 0: 7 days
 
+	// OnEmpty is asked, before anything is written, when the log holds no record
+	// of a controller: as on a first start, or because it was lost. May be nil.
+	OnEmpty func() error
 	// OnFailure is told once about the error that ended the log: nothing more
 	// can be written, and what is in memory may be ahead of the disk. May be nil.
 	OnFailure func(error)
