@@ -107,6 +107,7 @@ func load(t testing.TB, o Options, image *metadata.Image) *Manager {
 // goroutines and maps.
 func (m *Manager) abandon() {
 	m.closed.Store(true)
+	m.stopCleaner()
 	m.jobs.stop()
 	for _, p := range m.partitions(nil) {
 		_ = p.log.Abandon()
