@@ -1,11 +1,14 @@
 package segment
 
 import (
+	"errors"
 	"math"
+	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
 
+	"github.com/varvelog/varve/internal/index"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/vfs"
 )
@@ -124,4 +127,29 @@ func kib(n int) string {
 		return "1MiB"
 	}
 	return map[int]string{1 << 10: "1KiB", 16 << 10: "16KiB"}[n]
+}
+
+func TestAnIndexOfATerabyteIsNotRead(t *testing.T) {
+	at := t.TempDir()
+	o := options()
+	o.Create = true
+	s, err := Open(vfs.OS(), at, 0, o)
+	check(t, err)
+	closed(t, s)
+	b := newBatch(t, 0, 100, 1)
+	check(t, s.Append(b.last, b.bytes))
+	check(t, s.Seal())
+	check(t, s.SanityCheck())
+	for _, ext := range []string{IndexExt, TimeIndexExt} {
+		path := filepath.Join(at, Name(0, ext))
+		info, err := os.Stat(path)
+		check(t, err)
+		if err := os.Truncate(path, 1<<40); err != nil {
+			t.Skip(err) // a file system without files of that size
+		}
+		if err := s.SanityCheck(); !errors.Is(err, index.ErrCorrupt) {
+			t.Errorf("%s: %v, want it to be taken for corrupt", ext, err)
+		}
+		check(t, os.Truncate(path, info.Size()))
+	}
 }

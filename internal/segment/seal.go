@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path/filepath"
 
 	"github.com/varvelog/varve/internal/index"
@@ -166,7 +167,25 @@ func (s *Segment) SanityCheck() error {
 	if !exists {
 		return &index.CorruptError{Path: s.offsets.Path(), Reason: "the file is missing"}
 	}
+	for _, path := range []string{s.offsets.Path(), s.times.Path()} {
+		if err := s.indexSizeIsSane(path); err != nil {
+			return err
+		}
+	}
 	return s.txns.SanityCheck()
+}
+
+// indexSizeIsSane refuses an index that is longer than Kafka can make one: a
+// lookup would read terabytes of nothing.
+func (s *Segment) indexSizeIsSane(path string) error {
+	info, err := s.fs.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && info.Size() > math.MaxInt32 {
+		return &index.CorruptError{Path: path, Reason: fmt.Sprintf("%d bytes are more than an index can have", info.Size())}
+	}
+	return err
 }
 
 func removeIfThere(fsys vfs.FS, path string) error {
