@@ -199,7 +199,7 @@ func TestNothingToDoIsLookedForAgainAfterTheBackoff(t *testing.T) {
 		time.Sleep(15*time.Second - 1)
 		synctest.Wait()
 		want(t, "rounds before the backoff is over", len(o.takeRounds()), 0)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		want(t, "rounds", o.takeRounds(), []string{"t 0-6"})
 	})
