@@ -1,6 +1,8 @@
 package cleaner
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -9,6 +11,7 @@ import (
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/producer"
 	"github.com/varvelog/varve/internal/record"
+	"github.com/varvelog/varve/internal/verify"
 )
 
 // TestCompactionAgainstAModel does random appends, transactions, rounds and
@@ -70,7 +73,21 @@ func oracle(seed uint64, steps int) error {
 	if err := w.check(); err != nil {
 		return fmt.Errorf("after the last restart: %w", err)
 	}
-	return w.log.Close()
+	if err := w.log.Close(); err != nil {
+		return err
+	}
+	return w.verify()
+}
+
+// verify looks at the closed log as `varve verify` does.
+func (w *world) verify() error {
+	found, err := verify.Check(context.Background(), verify.Options{FS: w.disk, Paths: []string{worldDir}, Deep: true, Parallel: 1})
+	for _, f := range found.Findings {
+		if f.Severity != verify.Note {
+			err = errors.Join(err, fmt.Errorf("verify: %v", f))
+		}
+	}
+	return err
 }
 
 func oracleStep(w *world, rng *rand.Rand, keys int) error {

@@ -122,7 +122,7 @@ func (n *Node) openDirs() error {
 func cleanerConfig(cfg *config.Broker) cleaner.Config {
 	return cleaner.Config{
 		Threads: cfg.CleanerThreads, DedupeBytes: cfg.CleanerDedupeBytes, LoadFactor: cfg.CleanerLoadFactor,
-		BufferBytes: cfg.CleanerBufferBytes, BytesPerSecond: cfg.CleanerBytesPerSecond, Backoff: cfg.CleanerBackoff,
+		BufferBytes: cfg.CleanerBufferBytes, BytesPerSecond: cfg.CleanerBytesPerSecond, Backoff: max(cfg.CleanerBackoff, time.Millisecond),
 	}
 }
 
