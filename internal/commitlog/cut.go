@@ -59,7 +59,11 @@ func (ld *loader) tailIsWhole() (bool, error) {
 	case err != nil && !errors.Is(err, record.ErrCorrupt):
 		return false, err
 	case err != nil || end < s.Size():
-		ld.l.event("tail-damaged", s.Path(), fmt.Sprintf("%d bytes behind byte %d are not whole batches: %v", s.Size()-end, end, err))
+		detail := fmt.Sprintf("%d bytes behind byte %d are not whole batches", s.Size()-end, end)
+		if err != nil {
+			detail += ": " + err.Error()
+		}
+		ld.l.event("tail-damaged", s.Path(), detail)
 		return false, nil
 	}
 	ld.tailNext = next

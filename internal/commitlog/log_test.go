@@ -897,3 +897,39 @@ func TestASegmentThatIsNoFileIsRefused(t *testing.T) {
 		t.Errorf("Open: %v, want a refusal", err)
 	}
 }
+
+func TestADamagedTailIsNamedWithItsReason(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		tail []byte
+		want string
+	}{
+		{"too few bytes for a batch", []byte("tail"), "4 bytes behind byte %d are not whole batches"},
+		{"zeros", make([]byte, 100), ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t, nil)
+			b.append(3)
+			size := b.log.Size()
+			if err := b.log.Close(); err != nil {
+				t.Fatal(err)
+			}
+			name := path.Join(testDir, segment.Name(0, segment.LogExt))
+			content, err := vfs.ReadFile(b.disk, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			writeFile(t, b.disk, name, append(content, tt.tail...))
+			var detail string
+			b.opts.OnEvent = func(e Event) {
+				if e.Name == "tail-damaged" {
+					detail = e.Detail
+				}
+			}
+			b.open(true)
+			if detail == "" || strings.Contains(detail, "nil") || tt.want != "" && detail != fmt.Sprintf(tt.want, size) {
+				t.Errorf("detail = %q", detail)
+			}
+		})
+	}
+}
