@@ -163,9 +163,13 @@ func (m *Manager) tryMakeFiles(p *partition, path string, n NewPartition) (*comm
 }
 
 // adopt deals with a directory that has the name already: what an interrupted
-// creation left is used, anything else is set aside.
+// creation left is used, another directory is set aside. What is no directory,
+// such as a link that leads out of the data directory, is not followed.
 func (m *Manager) adopt(d *dir, n NewPartition) error {
 	name := n.Partition.String()
+	if err := m.isDirectory(d, name); err != nil {
+		return err
+	}
 	id, err := checkpoint.ReadPartitionMetadata(m.o.FS, filepath.Join(d.path, name, checkpoint.PartitionFile))
 	if err == nil && id == n.TopicID {
 		return nil
@@ -180,6 +184,21 @@ func (m *Manager) adopt(d *dir, n NewPartition) error {
 		return err
 	}
 	return m.o.FS.Mkdir(filepath.Join(d.path, name), 0o755)
+}
+
+// isDirectory refuses an entry of a data directory that is something else. It
+// asks the entry itself, as Load does: Stat would follow a link.
+func (m *Manager) isDirectory(d *dir, name string) error {
+	list, err := m.o.FS.ReadDir(d.path)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		if e.Name() == name && !e.IsDir() {
+			return &NotDirectoryError{Path: filepath.Join(d.path, name), Kind: e.Type()}
+		}
+	}
+	return nil
 }
 
 // publish syncs the data directories that got partitions and makes them known.

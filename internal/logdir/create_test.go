@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/varvelog/varve/internal/checkpoint"
 	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/vfs"
 	"github.com/varvelog/varve/internal/vfs/faultfs"
 	"github.com/varvelog/varve/internal/vfs/memfs"
 	"github.com/varvelog/varve/internal/vfs/tracefs"
@@ -149,6 +151,40 @@ func TestCreateInPlaceOfSomethingElse(t *testing.T) {
 			if got, err := checkpoint.ReadPartitionMetadata(disk, "/data/orders-0/partition.metadata"); err != nil || got != topicID("orders") {
 				t.Errorf("topic id = %v, %v", got, err)
 			}
+		})
+	}
+}
+
+// A link that has the name of a partition is not followed out of the data
+// directory, neither at the start nor by a creation.
+func TestALinkInPlaceOfAPartitionIsLeftAlone(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		make func(path, outside string) error
+	}{
+		{"a link to a directory", func(path, outside string) error { return os.Symlink(outside, path) }},
+		{"a link to nothing", func(path, outside string) error { return os.Symlink(outside+"/none", path) }},
+		{"a file", func(path, _ string) error { return os.WriteFile(path, nil, 0o644) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir, outside := filepath.Join(t.TempDir(), "data"), t.TempDir()
+			disk := vfs.OS()
+			must(t, checkpoint.WritePartitionMetadata(disk, filepath.Join(outside, checkpoint.PartitionFile), topicID("orders")))
+			format(t, disk, dir)
+			must(t, tt.make(filepath.Join(dir, "orders-0"), outside))
+			before := names(t, disk, outside)
+			m := load(t, options(disk, dir), nil)
+			_, err := m.Create(NewPartition{Partition: tpOf("orders", 0), TopicID: topicID("orders"), Config: testConfig("")})
+			if !errors.As(err, new(*NotDirectoryError)) {
+				t.Errorf("Create: %v, want a *NotDirectoryError", err)
+			}
+			if got := names(t, disk, outside); !slices.Equal(got, before) {
+				t.Errorf("outside there are %v, want %v", got, before)
+			}
+			if _, err := os.Lstat(filepath.Join(dir, "orders-0")); err != nil {
+				t.Errorf("the entry itself: %v", err)
+			}
+			appendRecords(t, create(t, m, "users", 0), 1) // the directory is online
 		})
 	}
 }

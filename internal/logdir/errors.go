@@ -3,6 +3,7 @@ package logdir
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/varvelog/varve/internal/kafka"
 )
@@ -80,4 +81,16 @@ type IdentityError struct {
 // Error names both topics.
 func (e *IdentityError) Error() string {
 	return fmt.Sprintf("%s: partition.metadata holds %s, the id of topic %s", e.Dir, e.TopicID, e.Owner)
+}
+
+// NotDirectoryError says that something that is no directory has the name of a
+// partition. It is left as it is.
+type NotDirectoryError struct {
+	Path string
+	Kind fs.FileMode // its type bits; 0 for a file
+}
+
+// Error names the path.
+func (e *NotDirectoryError) Error() string {
+	return fmt.Sprintf("%s is no directory (%s): left alone", e.Path, e.Kind.Type())
 }
