@@ -101,6 +101,9 @@ func (l *Log) append(in *incoming, epoch kafka.LeaderEpoch, o AppendOptions) (Ap
 		info, err = l.appendEachLocked(in, epoch, o)
 	}
 	l.unlock()
+	if err == nil && info.Size > 0 && l.opts.Full != nil && l.opts.Full.Load() {
+		l.opts.OnRoom()
+	}
 	if err == nil && int64(l.EndOffset()-l.RecoveryPoint()) >= in.cfg.FlushMessages {
 		err = l.Flush(info.LastOffset + 1)
 	}

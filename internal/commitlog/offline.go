@@ -72,6 +72,9 @@ func (l *Log) writeErrorLocked(what string, err error) error {
 	case vfs.IsSync(err):
 		return l.fail(what, err)
 	case vfs.IsFull(err):
+		if l.opts.OnFull != nil {
+			l.opts.OnFull(what, err)
+		}
 		return &fullError{fmt.Errorf("%s: %s: %w", l.partition, what, err)}
 	case outOfResources(err):
 		return &storageError{fmt.Errorf("%s: %s: %w", l.partition, what, err)}

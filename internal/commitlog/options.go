@@ -2,6 +2,7 @@ package commitlog
 
 import (
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/varvelog/varve/internal/kafka"
@@ -61,6 +62,13 @@ type Options struct {
 	// OnFailure is told once about the error that took the log offline; its
 	// owner takes the whole directory offline. Called without locks.
 	OnFailure func(error)
+	// OnFull is told about each change that was refused for lack of room; what
+	// names the change. It must not call the log. May be nil.
+	OnFull func(what string, err error)
+	// Full, when not nil and true, has OnRoom called after an append: the owner
+	// sets it while the disk is known to be full.
+	Full   *atomic.Bool
+	OnRoom func()
 	// OnEvent is told what load repaired, cut or set aside. May be nil.
 	OnEvent func(Event)
 }

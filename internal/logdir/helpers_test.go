@@ -44,6 +44,12 @@ func (l *logLines) contains(s string) bool {
 	return strings.Contains(l.buf.String(), s)
 }
 
+func (l *logLines) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
 // options are those of a broker with these directories: node 1, no background
 // tasks, predictable ids.
 func options(disk vfs.FS, dirs ...string) Options {

@@ -265,6 +265,9 @@ func (m *Manager) logOptions(p *partition, path string, id kafka.TopicID, c comm
 		},
 		OnTruncate: func(o kafka.Offset) { m.cutCleaned(p, o) },
 		OnFailure:  func(err error) { m.goOffline(d, "log", err) },
+		OnFull:     func(what string, err error) { m.noteFull(d, what, err) },
+		Full:       &d.full.now,
+		OnRoom:     func() { m.noteRoom(d) },
 	}
 }
 

@@ -133,6 +133,7 @@ type dir struct {
 	id      kafka.UUID // of meta.properties; zero only when it is offline from the start
 	lock    interface{ Close() error }
 	offline atomic.Pointer[error] // sticky
+	full    fullDisk
 
 	// Set by Open and Load, then constant.
 	device      uint64 // number of the file system; 0 when not known
