@@ -436,6 +436,37 @@ func TestAPositionInARewrittenFileIsNotUsedAgain(t *testing.T) {
 	must(t, record.Check(b[:record.Batch(b).Size()]))
 }
 
+func TestAReaderWithAnOldListNeverReadsAnotherSegmentsFile(t *testing.T) {
+	w := testWorld(t)
+	must(t, steps(w.put(kv("a", "1"), kv("b", "1")), w.put(kv("a", "2")), w.log.Roll()))
+	stale := w.log.Segments()[0]
+	reading, ok, err := stale.Read(0, segment.ReadOptions{MaxBytes: 1 << 20, Limit: 1 << 20})
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	for range 2 { // the second gives its `.deleted` names to the files of the first's output
+		w.checkpoint = kafka.NoOffset
+		cleanNow(t, w)
+		if _, _, err := stale.Read(0, segment.ReadOptions{MaxBytes: 1 << 20, Limit: 1 << 20}); !errors.Is(err, segment.ErrClosed) {
+			t.Errorf("read of a replaced segment: %v, want closed", err)
+		}
+	}
+	b := make([]byte, reading.Region.Length)
+	_, err = reading.Region.File.ReadAt(b, reading.Region.Offset)
+	must(t, err)
+	want(t, "bytes of a region that was taken before", record.Batch(b[:record.Batch(b).Size()]).Count(), 2)
+	reading.Region.Release()
+	w.unlink()
+	names, err := w.disk.ReadDir(worldDir)
+	must(t, err)
+	for _, d := range names {
+		if strings.HasSuffix(d.Name(), ".deleted") {
+			t.Errorf("%s is there still", d.Name())
+		}
+	}
+	must(t, w.check())
+}
+
 func TestTheNewSegmentHasTheTimeOfTheLastOldOne(t *testing.T) {
 	w := testWorld(t, func(w *world) { w.cfg.SegmentBytes = 1 << 20; w.log.SetConfig(w.cfg) })
 	var last time.Time

@@ -264,6 +264,9 @@ func (l *Log) retireLocked(old []*segment.Segment, cleaned *segmentList, ends []
 		if err != nil {
 			return err
 		}
+		if err := s.Retire(); err != nil {
+			l.logger.Warn("replaced segment", "partition", l.partition, "base", base, "error", err)
+		}
 		// At load a swap removes what is numbered within it; the others go here.
 		i := cleaned.floor(base)
 		named := i >= 0 && cleaned.bases[i] == base

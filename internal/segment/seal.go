@@ -86,9 +86,25 @@ func (s *Segment) Close() error {
 // directory that must not be touched again, and for the -delete and -stray ones.
 func (s *Segment) Abandon() error { return s.letGo(s.closeFiles) }
 
+// Retire takes a segment out of use whose place a rewritten one has taken. Its
+// regions that are being sent stay readable, and its files stay until Delete; but
+// nothing opens them any more: the next rewrite gives their names to other files.
+func (s *Segment) Retire() error {
+	s.mu.Lock()
+	s.retired = true
+	s.mu.Unlock()
+	return s.letGo(s.closeFiles)
+}
+
 // Delete closes the segment and unlinks its files, at once or when the last
 // region that is being sent has gone.
 func (s *Segment) Delete() error {
+	s.mu.Lock()
+	retired := s.retired
+	s.mu.Unlock()
+	if retired {
+		return s.unlink()
+	}
 	return s.letGo(func() error { return errors.Join(s.closeFiles(), s.unlink()) })
 }
 

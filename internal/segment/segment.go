@@ -100,6 +100,8 @@ type Segment struct {
 	mu     sync.Mutex // opening the .log, renaming and closing
 	dir    string     // guarded by mu
 	suffix string     // guarded by mu
+	// retired says that another segment may get the names of the files; guarded by mu.
+	retired bool
 
 	maxMu sync.Mutex // the largest timestamp, which retention and lookups read
 	max   index.TimePosition
@@ -252,6 +254,9 @@ func (s *Segment) open(h *hold) (vfs.File, error) {
 	defer s.mu.Unlock()
 	if f := h.log.Load(); f != nil {
 		return f.File, nil
+	}
+	if s.retired {
+		return nil, ErrClosed
 	}
 	flag := os.O_RDWR
 	if s.opts.ReadOnly {
