@@ -121,8 +121,8 @@ func (m *Manager) writeCheckpoint(d *dir, k checkpointKind, override offsets) er
 	switch {
 	case err == nil:
 		return nil
-	case vfs.IsFull(err):
-		m.o.Logger.Warn("checkpoint not written: the disk is full", "dir", d.path, "file", k.fileName(), "err", err)
+	case Transient(err):
+		m.o.Logger.Warn("checkpoint not written", "dir", d.path, "file", k.fileName(), "err", err)
 		return err
 	}
 	m.goOffline(d, "checkpoint", err)

@@ -50,21 +50,28 @@ func (m *Manager) CreateAll(list []NewPartition) []Created {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))
 	for i, n := range list {
-		if log, err := m.creatable(n); log != nil || err != nil {
+		d, log, err := m.creatable(n)
+		if log != nil || err != nil {
 			out[i] = Created{log, err}
 			continue
 		}
-		d := m.choose(n.Dir, counts)
+		if d == nil || d.err() != nil {
+			d = m.choose(n.Dir, counts)
+		}
 		if d == nil {
 			out[i].Err = fmt.Errorf("create %s: %w", n.Partition, ErrOffline)
 			continue
 		}
 		counts[d]++
-		made[i] = &partition{tp: n.Partition, dir: d}
+		made[i] = &partition{tp: n.Partition, dir: d, reopened: m.Failure(n.Partition) != nil}
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			made[i].log, out[i].Err = m.makeFiles(made[i], n)
+			if made[i].reopened {
+				made[i].log, out[i].Err = m.reopen(made[i], n)
+			} else {
+				made[i].log, out[i].Err = m.makeFiles(made[i], n)
+			}
 		})
 	}
 	wg.Wait()
@@ -72,17 +79,24 @@ func (m *Manager) CreateAll(list []NewPartition) []Created {
 	return out
 }
 
-// creatable returns what is there already under that name.
-func (m *Manager) creatable(n NewPartition) (*commitlog.Log, error) {
+// creatable returns what is there already under that name: its log, or why it
+// must not be made, or the directory in which an attempt before this one failed.
+func (m *Manager) creatable(n NewPartition) (*dir, *commitlog.Log, error) {
 	if !m.loaded.Load() || m.closed.Load() {
-		return nil, ErrNotLoaded
+		return nil, nil, ErrNotLoaded
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if p := m.logs[n.Partition]; p != nil {
-		return p.log, p.dir.err()
+		return nil, p.log, p.dir.err()
 	}
-	return nil, m.failed[n.Partition].err
+	if f, ok := m.failed[n.Partition]; ok {
+		if !Transient(f.err) {
+			return nil, nil, f.err
+		}
+		return f.dir, nil, f.dir.err()
+	}
+	return m.begun[n.Partition], nil, nil
 }
 
 // counts is how many partitions each directory holds.
@@ -123,9 +137,41 @@ func (m *Manager) makeFiles(p *partition, n NewPartition) (*commitlog.Log, error
 		if isDiskError(err) {
 			m.goOffline(p.dir, "create", err)
 		}
+		m.begin(p)
 		return nil, fmt.Errorf("create %s: %w", n.Partition, err)
 	}
 	return log, nil
+}
+
+// begin notes where a creation has failed. Made in another directory the next
+// time, the partition would be in two of them.
+func (m *Manager) begin(p *partition) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.begun[p.tp] = p.dir
+}
+
+// reopen opens a partition that Load could not open for a reason that may be
+// gone. The end of its log is checked from the recovery point on.
+func (m *Manager) reopen(p *partition, n NewPartition) (*commitlog.Log, error) {
+	o := m.logOptions(p, filepath.Join(p.dir.path, n.Partition.String()), n.TopicID, n.Config)
+	log, err := m.openAt(p, o, func(k checkpointKind) (kafka.Offset, bool) {
+		file := &p.dir.checkpoints[k]
+		file.mu.Lock()
+		defer file.mu.Unlock()
+		offset, ok := file.carried[p.tp]
+		return offset, ok
+	})
+	if err == nil {
+		return log, nil
+	}
+	if isDiskError(err) {
+		m.goOffline(p.dir, "load", err)
+	}
+	m.mu.Lock()
+	m.failed[p.tp] = failure{p.dir, err}
+	m.mu.Unlock()
+	return nil, fmt.Errorf("open %s: %w", n.Partition, err)
 }
 
 // stillMounted checks that the path leads to the file system that was locked: a
@@ -151,13 +197,16 @@ func (m *Manager) tryMakeFiles(p *partition, path string, n NewPartition) (*comm
 		return nil, err
 	}
 	log, err := commitlog.Open(m.logOptions(p, path, n.TopicID, n.Config)) // syncs the names that it makes
-	if err != nil {
-		return nil, err
-	}
-	if adopted {
-		if err := m.o.FS.SyncDir(path); err != nil {
-			return nil, err
+	if err == nil && adopted {
+		if err = m.o.FS.SyncDir(path); err != nil {
+			err = errors.Join(err, log.Abandon())
 		}
+	}
+	if err != nil {
+		if !adopted && Transient(err) {
+			_ = m.removeTree(path) // else what is left is adopted or set aside by the next attempt
+		}
+		return nil, err
 	}
 	return log, nil
 }
@@ -211,8 +260,16 @@ func (m *Manager) publish(list []NewPartition, made []*partition, out []Created)
 		if !touched {
 			continue
 		}
-		if err := m.o.FS.SyncDir(d.path); err != nil {
+		err := m.o.FS.SyncDir(d.path)
+		if err != nil && !Transient(err) {
 			m.goOffline(d, "create", err)
+			err = nil
+		}
+		for i, p := range made {
+			if err != nil && p != nil && p.dir == d && out[i].Err == nil {
+				out[i].Err = fmt.Errorf("create %s: %w", p.tp, errors.Join(err, p.log.Abandon()))
+				m.begin(p)
+			}
 		}
 	}
 	for i, p := range made {
@@ -225,6 +282,10 @@ func (m *Manager) publish(list []NewPartition, made []*partition, out []Created)
 		}
 		m.mu.Lock()
 		m.logs[p.tp] = p
+		delete(m.begun, p.tp)
+		if p.reopened {
+			m.forgetLocked(p.tp) // what the checkpoints carried of it is the log's now
+		}
 		m.mu.Unlock()
 		out[i].Log = p.log
 	}

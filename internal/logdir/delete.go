@@ -56,8 +56,16 @@ func (m *Manager) Delete(tps ...kafka.TopicPartition) error {
 func (m *Manager) forget(tp kafka.TopicPartition) *dir {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	delete(m.begun, tp)
+	if errors.As(m.failed[tp].err, new(*IdentityError)) {
+		return nil
+	}
+	return m.forgetLocked(tp)
+}
+
+func (m *Manager) forgetLocked(tp kafka.TopicPartition) *dir {
 	f, ok := m.failed[tp]
-	if !ok || errors.As(f.err, new(*IdentityError)) {
+	if !ok {
 		return nil
 	}
 	delete(m.failed, tp)

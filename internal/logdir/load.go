@@ -1,7 +1,6 @@
 package logdir
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
@@ -143,12 +142,11 @@ func (l *loading) entry(d *dir, e fs.DirEntry) error {
 		m.removeLater(d, path)
 	case livePartition:
 		id, ok, err := m.identity(d, e.Name(), tp, l.o.Image)
-		var refused *IdentityError
 		switch {
-		case errors.As(err, &refused):
-			l.refuse(d, tp, err)
-		case err != nil:
+		case isDiskError(err):
 			return err
+		case err != nil:
+			l.refuse(d, tp, err)
 		case ok:
 			l.found = append(l.found, found{d, e.Name(), tp, id})
 		}
@@ -214,16 +212,13 @@ func (l *loading) openOne(f found) {
 	p := &partition{tp: f.tp, dir: d}
 	o := m.logOptions(p, filepath.Join(d.path, f.name), f.id, l.o.Config(f.tp.Topic))
 	o.CleanShutdown = d.clean
-	o.RecoveryPoint = max(0, d.checkpoints[recoveryPoints].written[f.tp])
-	o.LogStartOffset = max(0, d.checkpoints[logStarts].written[f.tp])
-	o.HighWatermark = max(0, d.checkpoints[highWatermarks].written[f.tp])
-	log, err := commitlog.Open(o)
+	log, err := m.openAt(p, o, func(k checkpointKind) (kafka.Offset, bool) {
+		offset, ok := d.checkpoints[k].written[f.tp]
+		return offset, ok
+	})
 	switch {
 	case err == nil:
 		p.log = log
-		if first, ok := d.checkpoints[firstDirties].written[f.tp]; ok && first <= log.EndOffset() {
-			p.cleaned, p.isCleaned = first, true
-		}
 		m.mu.Lock()
 		m.logs[f.tp] = p
 		m.mu.Unlock()
@@ -238,6 +233,23 @@ func (l *loading) openOne(f found) {
 	if l.o.Progress != nil {
 		l.o.Progress(l.done, len(l.found))
 	}
+}
+
+// openAt opens a log with what the checkpoints say of it.
+func (m *Manager) openAt(p *partition, o commitlog.Options, checkpointed func(checkpointKind) (kafka.Offset, bool)) (*commitlog.Log, error) {
+	at := func(k checkpointKind) kafka.Offset {
+		offset, _ := checkpointed(k)
+		return max(0, offset)
+	}
+	o.RecoveryPoint, o.LogStartOffset, o.HighWatermark = at(recoveryPoints), at(logStarts), at(highWatermarks)
+	log, err := commitlog.Open(o)
+	if err != nil {
+		return nil, err
+	}
+	if first, ok := checkpointed(firstDirties); ok && first <= log.EndOffset() {
+		p.cleaned, p.isCleaned = first, true
+	}
+	return log, nil
 }
 
 // logOptions are the options of a log, for opening and for creating it. The

@@ -101,9 +101,10 @@ type Manager struct {
 	cleaner   *cleaner.Cleaner // nil without compaction
 	files     *segment.Files   // of all logs
 
-	mu     sync.RWMutex // guards logs and failed
+	mu     sync.RWMutex // guards logs, failed and begun
 	logs   map[kafka.TopicPartition]*partition
 	failed map[kafka.TopicPartition]failure // on disk, but not opened
+	begun  map[kafka.TopicPartition]*dir    // where a creation has failed
 
 	changing sync.Mutex // held while partitions are created or deleted
 	loaded   atomic.Bool
@@ -115,6 +116,8 @@ type partition struct {
 	log *commitlog.Log
 	tp  kafka.TopicPartition
 	dir *dir
+
+	reopened bool // not by Load, which failed to
 
 	cleanedMu sync.Mutex
 	cleaned   kafka.Offset // see firstDirty; guarded by cleanedMu
@@ -191,7 +194,7 @@ func (m *Manager) Log(tp kafka.TopicPartition) *commitlog.Log {
 }
 
 // Failure says why a partition that is on disk has no log; nil when it has one
-// or is not on disk. Such a partition must not be created again.
+// or is not on disk. When the reason is Transient, Create opens it.
 func (m *Manager) Failure(tp kafka.TopicPartition) error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/vfs"
 )
 
 // Offline describes a directory that went offline.
@@ -105,4 +106,13 @@ func isDiskError(err error) bool {
 		}
 	}
 	return false
+}
+
+// Transient tells a failure that says nothing of what is on the disk and may be
+// gone at the next attempt: no room, no descriptor, no memory.
+func Transient(err error) bool {
+	if errors.Is(err, ErrOffline) {
+		return false
+	}
+	return vfs.IsFull(err) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
 }

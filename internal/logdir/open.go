@@ -30,6 +30,7 @@ func Open(o Options) (*Manager, error) {
 		o:      o,
 		logs:   map[kafka.TopicPartition]*partition{},
 		failed: map[kafka.TopicPartition]failure{},
+		begun:  map[kafka.TopicPartition]*dir{},
 		files:  segment.NewFiles(maxOpenSegments),
 	}
 	for _, path := range o.Dirs {

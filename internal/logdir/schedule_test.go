@@ -232,12 +232,14 @@ func TestAFullDiskDelaysACheckpoint(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		kind   faultfs.Kind
+		cause  error
 		online bool
 	}{
-		{"no room for a new file", faultfs.Create, true},
-		{"no room for its bytes", faultfs.Write, true},
-		{"no room for the name", faultfs.Rename, true},
-		{"a late report of it by a sync", faultfs.Sync, false},
+		{"no room for a new file", faultfs.Create, syscall.ENOSPC, true},
+		{"no room for its bytes", faultfs.Write, syscall.ENOSPC, true},
+		{"no room for the name", faultfs.Rename, syscall.ENOSPC, true},
+		{"no descriptor for it", faultfs.Create, syscall.EMFILE, true},
+		{"a late report of it by a sync", faultfs.Sync, syscall.ENOSPC, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			disk := memfs.New()
@@ -245,7 +247,7 @@ func TestAFullDiskDelaysACheckpoint(t *testing.T) {
 			full := false
 			m := load(t, options(faultfs.Wrap(disk, func(op faultfs.Op) faultfs.Fault {
 				if full && op.Kind == tt.kind {
-					return faultfs.Fault{Err: syscall.ENOSPC}
+					return faultfs.Fault{Err: tt.cause}
 				}
 				return faultfs.Fault{}
 			}), "/data"), nil)
