@@ -22,6 +22,8 @@ func (c *change) name() kafka.TopicPartition {
 	return kafka.TopicPartition{Topic: c.topic, Partition: c.partition}
 }
 
+func (c *change) replica() replicaID { return replicaID{c.id, c.partition} }
+
 func (m *Manager) changesOf(name string, topic *metadata.Topic) []change {
 	var list []change
 	for n, p := range topic.Partitions.All() {
@@ -95,7 +97,7 @@ func (m *Manager) findOrCreate(list []change, settings map[string]config.Topic) 
 		if t := m.table.byID(c.id); t != nil {
 			found[i] = t.Partition(c.partition)
 		}
-		if found[i] == nil {
+		if p := found[i]; p == nil || p.log == nil && m.failing[c.replica()] {
 			missing = append(missing, i)
 			wanted = append(wanted, logdir.NewPartition{
 				Partition: c.name(), TopicID: c.id, Config: logdir.LogConfig(settings[c.topic]), Dir: c.state.Directory(m.o.NodeID),
@@ -108,12 +110,21 @@ func (m *Manager) findOrCreate(list []change, settings map[string]config.Topic) 
 	var errs []error
 	for k, created := range m.o.Dirs.CreateAll(wanted) {
 		c := &list[missing[k]]
+		again := m.failing[c.replica()]
+		if created.Err != nil && again && logdir.Transient(created.Err) {
+			continue // known
+		}
 		p := &Partition{tp: c.name(), topicID: c.id, self: m.o.NodeID, log: created.Log, health: m.o.Dirs.Health(c.name())}
 		if created.Err != nil {
 			p.failure = &storageError{created.Err}
 			errs = append(errs, created.Err)
 			m.o.Logger.Error("partition cannot be served", "topic", c.topic, "partition", c.partition, "err", created.Err)
+			m.noteFailing(c, logdir.Transient(created.Err))
 		} else {
+			if again {
+				m.o.Logger.Info("partition is served", "topic", c.topic, "partition", c.partition)
+				m.noteFailing(c, false)
+			}
 			p.log.SetConfig(wanted[k].Config)
 		}
 		p.role.Store(&Role{Leader: kafka.NoBroker, LeaderEpoch: kafka.NoLeaderEpoch})
@@ -122,7 +133,46 @@ func (m *Manager) findOrCreate(list []change, settings map[string]config.Topic) 
 	return found, errs
 }
 
-// publish puts new partitions into the table.
+// noteFailing notes whether a partition is to be tried again.
+func (m *Manager) noteFailing(c *change, failing bool) {
+	if !failing {
+		delete(m.failing, c.replica())
+		return
+	}
+	m.failing[c.replica()] = true
+	select {
+	case m.failed <- struct{}{}:
+	default:
+	}
+}
+
+// withFailing adds what is to be tried again to changes, as the image has it,
+// and forgets what is not in the image any more.
+func (m *Manager) withFailing(image *metadata.Image, changes []change) []change {
+	if len(m.failing) == 0 {
+		return changes
+	}
+	listed := map[replicaID]bool{}
+	for i := range changes {
+		listed[changes[i].replica()] = true
+	}
+	for r := range m.failing {
+		topic := image.TopicByID(r.topic)
+		var state *metadata.Partition
+		if topic != nil {
+			state, _ = topic.Partitions.Get(r.partition)
+		}
+		switch {
+		case state == nil || !slices.Contains(state.Replicas, m.o.NodeID):
+			delete(m.failing, r)
+		case !listed[r]:
+			changes = append(changes, change{topic.Name, r.topic, r.partition, state})
+		}
+	}
+	return changes
+}
+
+// publish puts new partitions into the table, also in place of failed ones.
 func (m *Manager) publish(list []change, partitions []*Partition) {
 	for i := range list {
 		c := &list[i]
@@ -132,7 +182,8 @@ func (m *Manager) publish(list []change, partitions []*Partition) {
 			t = &Topic{Name: c.topic, ID: c.id}
 			t.partitions.Store(&[]*Partition{})
 		}
-		if t.Partition(c.partition) == nil {
+		before := t.Partition(c.partition)
+		if before != partitions[i] {
 			slots := slices.Clone(t.Partitions())
 			for int(c.partition) >= len(slots) {
 				slots = append(slots, nil)
@@ -142,6 +193,9 @@ func (m *Manager) publish(list []change, partitions []*Partition) {
 		}
 		if fresh {
 			m.table.add(t)
+		}
+		if before != nil && before != partitions[i] {
+			before.markDeleted() // who holds it looks for the partition again
 		}
 	}
 }

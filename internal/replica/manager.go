@@ -28,7 +28,15 @@ type Manager struct {
 	o     Options
 	table *table
 
-	mu sync.Mutex // one change of the metadata at a time
+	mu      sync.Mutex         // one change of the metadata at a time
+	failing map[replicaID]bool // partitions to try again; guarded by mu
+	failed  chan struct{}      // capacity 1: there is one more of them
+}
+
+// replicaID names a partition of one life of its topic.
+type replicaID struct {
+	topic     kafka.TopicID
+	partition int32
 }
 
 // NewManager makes a manager without partitions.
@@ -39,7 +47,7 @@ func NewManager(o Options) *Manager {
 	if o.Broker == nil {
 		o.Broker = func() *config.Broker { return nil }
 	}
-	return &Manager{o: o, table: newTable()}
+	return &Manager{o: o, table: newTable(), failing: map[replicaID]bool{}, failed: make(chan struct{}, 1)}
 }
 
 // Topic finds a topic by name; nil when this broker has no replica of it.
@@ -121,11 +129,29 @@ func (m *Manager) Apply(image *metadata.Image, delta *metadata.Delta) error {
 		}
 	}
 	err := m.deleteLocked(gone)
-	err = errors.Join(err, m.changeLocked(image, changes))
+	err = errors.Join(err, m.changeLocked(image, m.withFailing(image, changes)))
 	for _, r := range delta.Configs() {
 		m.configChanged(image, r)
 	}
 	return err
+}
+
+// Failed gets a token when a partition could not be opened or made for a reason
+// that may pass. Whoever takes it calls Retry until nothing is left.
+func (m *Manager) Failed() <-chan struct{} { return m.failed }
+
+// Retry tries again what failed for want of room, descriptors or memory. It
+// reports whether that changed anything, and how many partitions still fail. The
+// image is the one that was applied last.
+func (m *Manager) Retry(image *metadata.Image) (changed bool, left int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := len(m.failing)
+	if before == 0 {
+		return false, 0
+	}
+	_ = m.changeLocked(image, m.withFailing(image, nil)) // an error was logged when it was new
+	return len(m.failing) < before, len(m.failing)
 }
 
 // RefreshConfigs applies the topics' settings anew, after the broker's

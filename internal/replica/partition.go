@@ -18,7 +18,8 @@ import (
 )
 
 // Partition is one partition that has a replica on this broker. It stays the
-// same object until the topic is deleted.
+// same object until the topic is deleted, or until another attempt at opening
+// its log succeeds: then another one takes its place.
 type Partition struct {
 	tp      kafka.TopicPartition
 	topicID kafka.TopicID
