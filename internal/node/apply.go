@@ -13,6 +13,9 @@ import (
 // apply makes the node follow a committed change of the metadata, before the
 // call that made the change returns: a topic that was created can be written.
 func (n *Node) apply(_, next *metadata.Image, delta *metadata.Delta) {
+	n.following.Lock()
+	defer n.following.Unlock()
+	n.applied = next
 	dynamic := false
 	for _, r := range delta.Configs() {
 		dynamic = dynamic || r.Type == metadata.ResourceBroker
@@ -20,9 +23,7 @@ func (n *Node) apply(_, next *metadata.Image, delta *metadata.Delta) {
 	if dynamic {
 		n.applyDynamic(next)
 	}
-	if err := n.replicas.Apply(next, delta); err != nil {
-		n.log.Error("partitions cannot follow the metadata", "err", err)
-	}
+	_ = n.replicas.Apply(next, delta) // what fails is logged there, once for each partition
 	if dynamic {
 		n.replicas.RefreshConfigs(next)
 	}
@@ -53,7 +54,6 @@ func (n *Node) applyDynamic(image *metadata.Image) {
 
 // offsetsTopic has the group coordinator load the partitions of
 // __consumer_offsets that this broker leads, and drop those that it does not.
-// It is called by one goroutine at a time: the one that commits metadata.
 type offsetsTopic struct {
 	id     kafka.TopicID
 	loaded map[int32]kafka.LeaderEpoch // partitions that were handed over, with their epochs

@@ -20,6 +20,7 @@ import (
 	"github.com/varvelog/varve/internal/coordinator"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/logdir"
+	"github.com/varvelog/varve/internal/metadata"
 	"github.com/varvelog/varve/internal/quorum"
 	"github.com/varvelog/varve/internal/replica"
 	"github.com/varvelog/varve/internal/server"
@@ -48,7 +49,9 @@ type Node struct {
 	controller *controller.Controller
 	replicas   *replica.Manager
 	groups     *coordinator.Groups
-	offsets    offsetsTopic
+	following  sync.Mutex      // held while the node follows the metadata
+	applied    *metadata.Image // what it has followed; guarded by following
+	offsets    offsetsTopic    // guarded by following
 	broker     *broker.Broker
 	gate       *gate
 	listeners  []*server.Listener

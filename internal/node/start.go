@@ -252,10 +252,12 @@ func (n *Node) loadLogs() error {
 	}
 	n.groups = coordinator.NewGroups(n.groupOptions())
 	n.quorum.Subscribe(n.apply)
-	if err := n.replicas.ApplyImage(image); err != nil {
-		// The partitions concerned answer with it; the others are served.
-		n.log.Error("some partitions cannot be served", "err", err)
-	}
+	// What fails is logged there; the partitions concerned answer with it, the
+	// others are served.
+	_ = n.replicas.ApplyImage(image)
+	n.following.Lock()
+	defer n.following.Unlock()
+	n.applied = image
 	return nil
 }
 
@@ -313,6 +315,7 @@ func (n *Node) serve() error {
 	n.gate.broker = n.broker
 	close(n.gate.open)
 	n.background.Go(n.maintain)
+	n.background.Go(n.retryPartitions)
 	return nil
 }
 

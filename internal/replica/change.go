@@ -47,7 +47,11 @@ func (m *Manager) deleteLocked(topics []*Topic) error {
 	if len(names) == 0 {
 		return nil
 	}
-	return m.o.Dirs.Delete(names...)
+	err := m.o.Dirs.Delete(names...)
+	if err != nil {
+		m.o.Logger.Error("partitions not deleted", "err", err)
+	}
+	return err
 }
 
 // changeLocked makes the partitions that are new, then gives each its role, then
@@ -70,6 +74,9 @@ func (m *Manager) changeLocked(image *metadata.Image, changes []change) error {
 	forEach(len(mine), func(i int) {
 		c := &mine[i]
 		roleErrs[i] = partitions[i].apply(roleOf(c.state, settings[c.topic].MinInsyncReplicas))
+		if roleErrs[i] != nil {
+			m.o.Logger.Error("partition cannot be led", "topic", c.topic, "partition", c.partition, "err", roleErrs[i])
+		}
 	})
 	m.publish(mine, partitions)
 	return errors.Join(append(errs, roleErrs...)...)

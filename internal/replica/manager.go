@@ -109,7 +109,7 @@ func (m *Manager) ApplyImage(image *metadata.Image) error {
 
 // Apply makes the partitions follow one committed change: topics deleted and
 // created, partitions added, leaders and settings changed. An error says which
-// partitions did not; they answer with it, the others are served.
+// partitions did not, and was logged; they answer with it, the others are served.
 func (m *Manager) Apply(image *metadata.Image, delta *metadata.Delta) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

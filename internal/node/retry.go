@@ -1,0 +1,46 @@
+package node
+
+import "time"
+
+// The wait before partitions that could not be opened are tried again doubles
+// from the first to the second.
+const (
+	retryFirst  = 500 * time.Millisecond
+	retryAtMost = 5 * time.Second
+)
+
+// retryPartitions serves what could not be opened or made for want of room,
+// descriptors or memory, once there is some.
+func (n *Node) retryPartitions() {
+	for {
+		select {
+		case <-n.stopping:
+			return
+		case <-n.replicas.Failed():
+		}
+		for wait := retryFirst; ; wait = min(2*wait, retryAtMost) {
+			timer := time.NewTimer(wait)
+			select {
+			case <-n.stopping:
+				timer.Stop()
+				return
+			case <-timer.C:
+			}
+			if n.retryOnce() == 0 {
+				break
+			}
+		}
+	}
+}
+
+// retryOnce has the group coordinator load what came up, and returns how many
+// partitions still fail.
+func (n *Node) retryOnce() (left int) {
+	n.following.Lock()
+	defer n.following.Unlock()
+	changed, left := n.replicas.Retry(n.applied)
+	if changed {
+		n.offsets.follow(n.groups, n.replicas, n.applied, n.self())
+	}
+	return left
+}
