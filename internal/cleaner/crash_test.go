@@ -159,7 +159,7 @@ func TestCrashInARound(t *testing.T) {
 			if whole.ops-first < 20 {
 				t.Fatalf("the rounds took %d file operations, want at least 20", whole.ops-first)
 			}
-			for n := first; n <= whole.ops; n++ {
+			for n := first; n <= whole.ops; n += thorough {
 				w, _, err := s.run(n, n%3 == 0)
 				if err != nil && !w.stopped {
 					t.Fatalf("stop after operation %d: %v", n, err)

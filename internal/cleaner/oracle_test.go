@@ -20,7 +20,7 @@ import (
 // supersedes, and for readers of committed transactions the same state as
 // without compaction.
 func TestCompactionAgainstAModel(t *testing.T) {
-	seeds := 60
+	seeds := 60 / thorough
 	if testing.Short() {
 		seeds = 8
 	}
