@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os/exec"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -421,9 +423,69 @@ func TestKcat(t *testing.T) {
 	if got := kcat("", "-Q", "-t", "kcat.none:0:-1"); !strings.Contains(got, "offset 100") {
 		t.Errorf("kcat -Q latest = %q, want offset 100", got)
 	}
+	// A large record, idempotence, and reading by time.
+	file := filepath.Join(t.TempDir(), "large")
+	write(t, file, strings.Repeat("x", 900_000))
+	kcat("", "-P", "-t", "kcat.large", "-X", "enable.idempotence=true", file)
+	if got := kcat("", "-C", "-q", "-t", "kcat.large", "-o", "beginning", "-e", "-f", "%S"); got != "900000" {
+		t.Errorf("the large record has %s bytes, want 900000", got)
+	}
+	if got := kcat("", "-C", "-q", "-t", "kcat.none", "-p", "0", "-o", "s@1000", "-e", "-c", "1", "-f", "%o"); got != "0" {
+		t.Errorf("reading from a time before all records begins at offset %q, want 0", got)
+	}
+	kcatGroup(t, server, kcat)
 	group := exec.Command("kcat", "-b", server.Bootstrap(), "-G", "kcat-group", "-q", "-X", "auto.offset.reset=earliest", "-c", "100", "kcat.none")
 	out, err := group.Output()
 	if err != nil || strings.Count(string(out), "\n") != 100 {
 		t.Errorf("kcat -G read %d lines, %v; want 100", strings.Count(string(out), "\n"), err)
+	}
+}
+
+// kcatGroup has three kcat share a topic of three partitions: together they
+// read every record once.
+func kcatGroup(t *testing.T, server harness.Server, kcat func(string, ...string) string) {
+	t.Helper()
+	d := harness.StartDriver(t, "franz-go", server.Bootstrap())
+	create(d, "kcat.three", 3, nil)
+	var out [3]bytes.Buffer
+	var members [3]*exec.Cmd
+	for i := range members {
+		members[i] = exec.Command("kcat", "-b", server.Bootstrap(), "-G", "kcat-three", "-q", "-u", "-X", "auto.offset.reset=earliest", "-X", "session.timeout.ms=10000", "-f", "%p %s\n", "kcat.three")
+		members[i].Stdout = &out[i]
+		if err := members[i].Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deadline := time.Now().Add(60 * time.Second)
+	for time.Now().Before(deadline) {
+		// The group may not be there yet; the client then has nothing to describe.
+		g, err := d.Try(protocol.Request{Op: "describe-group", Group: "kcat-three"})
+		if err == nil && g.State == "Stable" && g.Members == 3 {
+			break
+		}
+		time.Sleep(300 * time.Millisecond)
+	}
+	for p := range 3 {
+		kcat(strings.Repeat("record\n", 20), "-P", "-t", "kcat.three", "-p", fmt.Sprint(p))
+	}
+	time.Sleep(2 * time.Second)
+	total, held := 0, map[string]int{}
+	for i, m := range members {
+		if err := m.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		_ = m.Wait()
+		total += strings.Count(out[i].String(), "\n")
+		for p := range 3 {
+			if strings.Contains(out[i].String(), fmt.Sprintf("%d record", p)) {
+				held[fmt.Sprint(p)]++
+			}
+		}
+		if n := strings.Count(out[i].String(), "\n"); n != 20 {
+			t.Errorf("member %d read %d records, want the 20 of one partition", i, n)
+		}
+	}
+	if total != 60 || len(held) != 3 {
+		t.Errorf("the group read %d records of %d partitions, want 60 of 3", total, len(held))
 	}
 }

@@ -2,9 +2,13 @@ package e2e
 
 import (
 	"fmt"
+	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/varvelog/varve/e2e/harness"
 )
@@ -44,6 +48,20 @@ func TestJavaTools(t *testing.T) {
 	if got := tool("", "get-offsets", "--topic", "java.gzip"); got != "java.gzip:0:200\n" {
 		t.Errorf("get-offsets = %q", got)
 	}
+	// Large records, and offsets by time: idempotence is the Java producer's default.
+	tool("", "topics", "--create", "--topic", "java.large", "--partitions", "1", "--config", "max.message.bytes=4000000")
+	large := strings.Repeat("0123456789abcdef", 120_000)
+	tool(large+"\n"+large+"\n", "console-producer", "--topic", "java.large", "--max-memory-bytes", "64000000", "--command-property", "max.request.size=4000000")
+	if got := tool("", "console-consumer", "--topic", "java.large", "--from-beginning", "--max-messages", "2", "--timeout-ms", "20000"); got != large+"\n"+large+"\n" {
+		t.Errorf("large records: read %d bytes, want %d", len(got), 2*len(large)+2)
+	}
+	if got := tool("", "get-offsets", "--topic", "java.gzip", "--time", "0"); got != "java.gzip:0:0\n" {
+		t.Errorf("get-offsets --time 0 = %q, want the first record", got)
+	}
+	if got := tool("", "get-offsets", "--topic", "java.gzip", "--time", "max-timestamp"); !strings.HasPrefix(got, "java.gzip:0:") || got == "java.gzip:0:200\n" {
+		t.Errorf("get-offsets --time max-timestamp = %q, want the offset of a record", got)
+	}
+	javaGroup(t, server, tool)
 	// A group commits, resumes after a restart, and is reset.
 	if got := tool("", "console-consumer", "--topic", "java.none", "--group", "java-group", "--from-beginning", "--max-messages", "50", "--timeout-ms", "20000"); strings.Count(got, "\n") != 50 {
 		t.Errorf("the group read %d records, want 50", strings.Count(got, "\n"))
@@ -99,5 +117,45 @@ func TestJavaTools(t *testing.T) {
 	}
 	if out := tool("", "consumer-perf-test", "--topic", "perf", "--num-records", "50000", "--timeout", "30000"); !strings.Contains(out, ", 50000, ") {
 		t.Errorf("consumer-perf-test:\n%s", out)
+	}
+}
+
+// javaGroup starts three console consumers in one group, sees each hold one of
+// three partitions, and after one has left the other two hold all.
+func javaGroup(t *testing.T, server harness.Server, tool func(string, ...string) string) {
+	t.Helper()
+	tool("", "topics", "--create", "--topic", "java.three", "--partitions", "3")
+	var members []*exec.Cmd
+	for range 3 {
+		members = append(members, harness.StartTool(t, "console-consumer", "--bootstrap-server", server.Bootstrap(), "--topic", "java.three", "--group", "java-three", "--from-beginning"))
+	}
+	row := regexp.MustCompile(`(?m)^java-three\s+\S+\s+\S+\s+\S+\s+(\d+)`)
+	held := func(want ...string) {
+		t.Helper()
+		var got []string
+		for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
+			got = nil
+			out, _, _ := harness.Tool(t, "", "consumer-groups", "--bootstrap-server", server.Bootstrap(), "--describe", "--group", "java-three", "--members")
+			for _, m := range row.FindAllStringSubmatch(out, -1) {
+				got = append(got, m[1])
+			}
+			slices.Sort(got)
+			if slices.Equal(got, want) {
+				return
+			}
+		}
+		t.Errorf("members hold %v partitions after 60 s, want %v", got, want)
+	}
+	held("1", "1", "1")
+	if err := members[0].Process.Signal(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	_ = members[0].Wait()
+	held("1", "2")
+	for _, m := range members[1:] {
+		if err := m.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		_ = m.Wait()
 	}
 }

@@ -84,3 +84,17 @@ func MustTool(t testing.TB, stdin string, args ...string) string {
 	}
 	return out
 }
+
+// StartTool starts a tool that runs until it is told to stop. The process is
+// the tool's own JVM; it is killed when the test ends.
+func StartTool(t testing.TB, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	k := &Kafka{Release: "4.4.0"}
+	cmd := k.command(t, append([]string{name}, args...)...)
+	cmd.Env = append(cmd.Env, "KAFKA_JVM=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "KAFKA_EXEC=1")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	return cmd
+}
