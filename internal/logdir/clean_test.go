@@ -68,6 +68,7 @@ func TestCompactionKeepsItsCheckpoint(t *testing.T) {
 		o := options(disk, "/d")
 		o.Cleaner = &cleaner.Config{Backoff: time.Second}
 		m := load(t, o, nil)
+		synctest.Wait() // the cleaner has looked and waits: no round meets a topic half filled
 		if got := cleanerCheckpoint(t, disk); got != "" {
 			t.Errorf("checkpoint before any round %q, want an empty file", got)
 		}
@@ -82,6 +83,7 @@ func TestCompactionKeepsItsCheckpoint(t *testing.T) {
 		must(t, m.Close(1))
 
 		again := load(t, o, nil)
+		synctest.Wait()
 		for topic, want := range map[string]kafka.Offset{"one": 6, "two": 4} {
 			if got, ok := again.logs[tpOf(topic, 0)].firstDirty(); !ok || got != want {
 				t.Errorf("%s is clean up to %d, %v after a restart, want %d", topic, got, ok, want)
