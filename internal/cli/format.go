@@ -35,9 +35,9 @@ func (a *app) formatCommand() *cobra.Command {
 					s.dataDirs = append(s.dataDirs, arg)
 				}
 			}
-			cfg, _, err := s.load(a)
+			cfg, warnings, err := s.load(a)
 			if err != nil {
-				return a.refuseConfig(err)
+				return a.refuseConfig(err, warnings)
 			}
 			if clusterID == "" {
 				clusterID = cfg.ClusterID

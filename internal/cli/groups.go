@@ -181,7 +181,7 @@ func groupProblem(l kadm.DescribedGroupLag) error {
 
 func detailOf(l kadm.DescribedGroupLag) groupDetail {
 	d := groupDetail{Group: l.Group, State: l.State, Coordinator: l.Coordinator.NodeID, Type: l.ProtocolType, Assignor: l.Protocol,
-		Offsets: []lagRow{}, Members: []memberRow{}, Lag: bigInt(max(l.Lag.Total(), 0))}
+		Offsets: []lagRow{}, Members: []memberRow{}}
 	for _, p := range l.Lag.Sorted() {
 		if p.Member == nil && p.Commit.At < 0 {
 			continue // nobody reads it and nobody has
@@ -193,6 +193,7 @@ func detailOf(l kadm.DescribedGroupLag) groupDetail {
 		}
 		if row.Committed != nil {
 			row.Lag = known(p.Lag)
+			d.Lag += bigInt(max(p.Lag, 0)) // the total is that of the rows
 		}
 		if m := p.Member; m != nil {
 			row.Member, row.Host, row.Client = &m.MemberID, &m.ClientHost, &m.ClientID

@@ -143,6 +143,13 @@ func (a *app) repairPlan(ctx context.Context, o repair.Options) error {
 }
 
 func (a *app) repairApply(ctx context.Context, o repair.Options, yes bool) error {
+	if !yes {
+		// Nothing is asked where nothing would be done.
+		plan, err := repair.Make(ctx, o)
+		if err == nil && len(plan.Steps)+len(plan.Held)+len(plan.Left) == 0 {
+			return a.printPlan(plan, true)
+		}
+	}
 	if err := a.confirm(yes, "repair the files in "+o.Paths[0]); err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ single node.`,
 func (a *app) serve(s *serveFlags) error {
 	cfg, warnings, err := s.load(a)
 	if err != nil {
-		return a.refuseConfig(err)
+		return a.refuseConfig(err, warnings)
 	}
 	level := &slog.LevelVar{}
 	level.Set(parseLevel(cfg.LogLevel))
@@ -198,7 +198,7 @@ func startFailure(err error) error {
 }
 
 // refuseConfig prints every error of a configuration.
-func (a *app) refuseConfig(err error) error {
+func (a *app) refuseConfig(err error, warnings []config.Warning) error {
 	var errs config.Errors
 	if !errors.As(err, &errs) {
 		return err
@@ -208,6 +208,11 @@ func (a *app) refuseConfig(err error) error {
 		fmt.Fprintln(a.Stderr, e.Error())
 		if e.Hint != "" {
 			fmt.Fprintln(a.Stderr, "hint: "+e.Hint)
+		}
+	}
+	for _, w := range warnings {
+		if !w.Notice { // a misspelt key may be why another one is missing
+			fmt.Fprintln(a.Stderr, "warning: "+w.String())
 		}
 	}
 	return exitCode(exitConfig)
