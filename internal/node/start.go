@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -58,6 +59,10 @@ func Start(ctx context.Context, cfg *config.Broker, o Options) (*Node, error) {
 		}
 		if err != nil {
 			n.abandon()
+			var bind *net.OpError
+			if errors.As(err, &bind) {
+				return nil, bind // it names itself; the step that binds is not the reader's business
+			}
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
