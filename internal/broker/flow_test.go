@@ -136,7 +136,8 @@ func flows(t testing.TB) (*node.Node, []flow) {
 		{"produce gzip", produceFrame(9, "t", id, 1, sizedBatch(t, record.Gzip, 16, 1000)), 1, 0, 6, 1},
 		{"fetch 16 KiB", fetchFrame(12, "f", fetchID, 0, 17_000), 1, 0, 4, 0},
 		{"fetch 16 KiB by topic id", fetchFrame(18, "", fetchID, 0, 17_000), 1, 0, 4, 0},
-		{"fetch 16 KiB, somewhere in the log", fetchFrame(12, "f", fetchID, 1600, 17_000), 1, 0, 4, 0},
+		// Its position is not known: the header of the batch before and its own are read too.
+		{"fetch 16 KiB, somewhere in the log", fetchFrame(12, "f", fetchID, 1600, 17_000), 1, 0, 5, 0},
 		{"fetch 1 MB", fetchFrame(12, "f", fetchID, 0, 1<<20), 1, 0, 4, 40},
 		{"api versions", frame(func() kmsg.Request {
 			q := kmsg.NewPtrApiVersionsRequest()
@@ -186,10 +187,10 @@ func TestHotPathsMakeFewSystemCalls(t *testing.T) {
 			reads, writes := r1-r0-c.reads, w1-w0-c.writes
 			t.Logf("%.2f reads, %.2f writes a round", float64(reads)/rounds, float64(writes)/rounds)
 			// Room for what runs besides (timers, the metadata log), less than one call a round.
-			if limit := f.reads*rounds*110/100 + 50; reads > limit {
+			if limit := f.reads*rounds + rounds/4; reads > limit {
 				t.Errorf("%d reads in %d rounds, want at most %d", reads, rounds, limit)
 			}
-			if limit := f.writes*rounds*110/100 + 50; writes > limit {
+			if limit := f.writes*rounds + rounds/4; writes > limit {
 				t.Errorf("%d writes in %d rounds, want at most %d", writes, rounds, limit)
 			}
 		})

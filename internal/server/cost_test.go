@@ -114,11 +114,12 @@ func TestSystemCallsPerRequest(t *testing.T) {
 			}
 			r1, w1 := ioCalls(t)
 			reads, writes := r1-r0-clientReads, w1-w0-clientWrites
-			// Room for what runs besides (the runtime's wake-ups), less than one call a round.
-			if limit := f.reads*rounds*110/100 + 50; reads > limit {
+			// Room for what runs besides (the runtime wakes its poller by a write), a
+			// quarter of a call a round: one call more in each would still show.
+			if limit := f.reads*rounds + rounds/4; reads > limit {
 				t.Errorf("%d reads in %d rounds, want at most %d", reads, rounds, limit)
 			}
-			if limit := f.writes*rounds*110/100 + 50; writes > limit {
+			if limit := f.writes*rounds + rounds/4; writes > limit {
 				t.Errorf("%d writes in %d rounds, want at most %d", writes, rounds, limit)
 			}
 			t.Logf("%d reads, %d writes in %d rounds", reads, writes, rounds)
