@@ -268,12 +268,7 @@ func (f *FetchResponse) Encode(c *Chunks, version int16) {
 	if version < fetchFlexible {
 		return
 	}
-	if version < 16 || len(f.NodeEndpoints) == 0 {
-		c.NoTags()
-		return
-	}
-	c.Uvarint(1)
-	c.nodeEndpoints(0, f.NodeEndpoints)
+	c.endWithEndpoints(version >= 16, f.NodeEndpoints)
 }
 
 func (p *FetchPartitionResponse) encode(c *Chunks, version int16) {

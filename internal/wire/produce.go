@@ -170,12 +170,7 @@ func (p *ProduceResponse) Encode(c *Chunks, version int16) {
 	if version < produceFlexible {
 		return
 	}
-	if version < 10 || len(p.NodeEndpoints) == 0 {
-		c.NoTags()
-		return
-	}
-	c.Uvarint(1)
-	c.nodeEndpoints(0, p.NodeEndpoints)
+	c.endWithEndpoints(version >= 10, p.NodeEndpoints)
 }
 
 func (p *ProducePartitionResponse) encode(c *Chunks, version int16) {
@@ -213,6 +208,17 @@ func (c *Chunks) currentLeader(tag uint32, l LeaderIDAndEpoch) {
 	c.Int32(int32(l.ID))
 	c.Int32(int32(l.Epoch))
 	c.NoTags()
+}
+
+// endWithEndpoints writes the tagged fields that end a Produce and a Fetch
+// response: where the leaders named in it are, from the version on that has them.
+func (c *Chunks) endWithEndpoints(known bool, list []NodeEndpoint) {
+	if !known || len(list) == 0 {
+		c.NoTags()
+		return
+	}
+	c.Uvarint(1)
+	c.nodeEndpoints(0, list)
 }
 
 // nodeEndpoints writes endpoints as the tagged field with this number.
