@@ -28,7 +28,7 @@ var layers = map[string]int{
 	"internal/vfs": 1, "internal/config": 1,
 	"internal/vfs/memfs": 2, "internal/vfs/faultfs": 2, "internal/vfs/tracefs": 2,
 	"internal/record": 2, "internal/index": 2, "internal/checkpoint": 2, "internal/sendfile": 2, "internal/group": 2,
-	"internal/segment": 3, "internal/producer": 3, "internal/wire": 3,
+	"internal/segment": 3, "internal/producer": 3, "internal/wire": 3, "internal/flusher": 3,
 	"internal/commitlog": 4, "internal/metadata": 4, "internal/server": 4,
 	"internal/quorum": 5, "internal/cleaner": 5,
 	"internal/logdir": 6, "internal/dump": 6, "internal/verify": 6,

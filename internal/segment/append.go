@@ -138,7 +138,7 @@ func (s *Segment) write(f vfs.File, bufs [][]byte, pos int64) error {
 		clear(s.vec)
 	}
 	// After the write: a Flush that began before may have missed it.
-	s.unsynced.Store(true)
+	s.changed()
 	if err == nil {
 		return nil
 	}
@@ -238,7 +238,11 @@ func (s *Segment) reserveAhead(f vfs.File, end int64) {
 }
 
 // AppendTxn notes that a transaction was aborted by a marker in this segment.
-func (s *Segment) AppendTxn(a index.AbortedTxn) error { return s.txns.Append(a) }
+func (s *Segment) AppendTxn(a index.AbortedTxn) error {
+	err := s.txns.Append(a)
+	s.unflushed.Store(true)
+	return err
+}
 
 // RollParams are what decides whether the next append goes to a new segment.
 type RollParams struct {

@@ -8,7 +8,8 @@ import (
 // Files bounds how many sealed segments have their files open. A broker may hold
 // a hundred thousand segments, and each that was once read would keep three
 // descriptors. Beyond the bound, segments that nobody used lately are closed; the
-// next use opens them again. Active segments are not counted and not closed.
+// next use opens them again. Active segments are not counted and not closed, nor
+// are those that are not durable yet.
 //
 // One Files serves all logs of a directory.
 type Files struct {
@@ -26,13 +27,23 @@ func NewFiles(limit int) *Files { return &Files{limit: limit} }
 func (c *Files) add(s *Segment) {
 	c.mu.Lock()
 	c.open = append(c.open, s)
+	c.mu.Unlock()
+	c.shrink(s)
+}
+
+// shrink closes segments beyond the limit, but not keep, which may be nil.
+func (c *Files) shrink(keep *Segment) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
 	var victims []*Segment
 	// Each is passed once at most before it counts as unused.
 	for pass := 2 * len(c.open); len(c.open) > c.limit && pass > 0; pass-- {
 		if c.hand >= len(c.open) {
 			c.hand = 0
 		}
-		if v := c.open[c.hand]; v == s || v.used.Swap(false) {
+		if v := c.open[c.hand]; v == keep || v.used.Swap(false) || v.owesSync() {
 			c.hand++
 		} else {
 			victims = append(victims, v)
@@ -43,6 +54,16 @@ func (c *Files) add(s *Segment) {
 	for _, v := range victims {
 		v.cool()
 	}
+}
+
+// crowded reports whether more are open than there should be.
+func (c *Files) crowded() bool {
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open) > c.limit
 }
 
 func (c *Files) removeLocked(i int) {
@@ -79,8 +100,14 @@ func (s *Segment) touch() {
 func (s *Segment) activate() {
 	s.coolMu.Lock()
 	s.active.Store(true)
+	s.unflushed.Store(true) // its indexes are about to change
 	s.coolMu.Unlock()
 }
+
+// owesSync says that something in the segment's files is not durable. It must be
+// synced by the descriptors that it was written with: an error of writing it back
+// is not told to one that is opened afterwards, once the kernel let the file go.
+func (s *Segment) owesSync() bool { return s.unsynced.Load() || s.unflushed.Load() }
 
 // cool closes the files of a segment that nobody used lately. Regions that are
 // being sent keep the .log open until they are done.
@@ -89,6 +116,17 @@ func (s *Segment) cool() {
 	defer s.coolMu.Unlock()
 	old := s.hold.Load()
 	if old == nil || s.active.Load() {
+		return
+	}
+	if !s.flushMu.TryLock() {
+		return // being flushed
+	}
+	defer s.flushMu.Unlock()
+	if !s.syncMu.TryLock() {
+		return
+	}
+	defer s.syncMu.Unlock()
+	if s.owesSync() {
 		return
 	}
 	s.hold.Store(newHold(s.opts.OnError))

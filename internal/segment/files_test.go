@@ -51,7 +51,7 @@ func sealedSegments(t *testing.T, n int, o Options) []*Segment {
 			check(t, s.Append(b.last, b.bytes))
 		}
 		check(t, s.AppendTxn(index.AbortedTxn{FirstOffset: s.base, LastOffset: s.base + 1, LastStable: s.base}))
-		check(t, s.Seal())
+		check(t, errors.Join(s.Seal(), s.Flush()))
 		list = append(list, s)
 		if o.Files != nil {
 			if limit := int64(4*o.Files.limit + 4); open.Load() > limit {
@@ -213,4 +213,55 @@ func TestASealedSegmentMayBeClosedBeforeItsBlocksAreGivenBack(t *testing.T) {
 	}
 	sealing = true
 	check(t, s.Seal())
+}
+
+// TestASegmentIsNotClosedBeforeItIsDurable: a descriptor that is opened after
+// the kernel failed to write pages back need not be told of it.
+func TestASegmentIsNotClosedBeforeItIsDurable(t *testing.T) {
+	disk := memfs.New()
+	check(t, disk.MkdirAll(dir, 0o755))
+	syncs := map[string]int{}
+	closed := map[string]bool{}
+	fsys := faultfs.Wrap(disk, func(op faultfs.Op) faultfs.Fault {
+		switch op.Kind {
+		case faultfs.Close:
+			closed[op.Name] = true
+		case faultfs.Sync:
+			if closed[op.Name] {
+				t.Errorf("%s was closed before it was synced", op.Name)
+			}
+			syncs[op.Name]++
+		}
+		return faultfs.Fault{}
+	})
+	o := options()
+	o.Files = NewFiles(1)
+	var list []*Segment
+	for i := range 5 {
+		create := o
+		create.Create = true
+		s, err := Open(fsys, dir, kafka.Offset(100*i), create)
+		check(t, err)
+		b := newBatch(t, s.base, 300, 1, 1)
+		check(t, errors.Join(s.Append(b.last, b.bytes), s.Seal()))
+		list = append(list, s)
+	}
+	for range 3 {
+		for _, s := range list {
+			_, _, err := s.Locate(s.base)
+			check(t, err)
+		}
+	}
+	for _, s := range list {
+		check(t, s.Flush())
+		if syncs[s.Path()] != 1 {
+			t.Errorf("%s was synced %d times, want once", s.Path(), syncs[s.Path()])
+		}
+	}
+	if n := len(o.Files.open); n != 1 {
+		t.Errorf("%d segments are open once they are durable, want 1", n)
+	}
+	for _, s := range list {
+		check(t, s.Close())
+	}
 }

@@ -16,6 +16,7 @@ import (
 // final entry, the indexes are cut to their entries, and the blocks reserved
 // ahead of the .log are given back. It makes nothing durable: Flush does.
 func (s *Segment) Seal() error {
+	s.unflushed.Store(true) // before others may close the files
 	if err := s.trimIndexes(); err != nil {
 		return err
 	}
@@ -32,12 +33,29 @@ func (s *Segment) giveBackBlocks() error {
 	}
 	defer h.release()
 	s.reserved = 0
-	return f.Truncate(s.size.Load())
+	err = f.Truncate(s.size.Load())
+	s.changed()
+	return err
 }
 
-// Flush makes the segment durable: first the .log, then the indexes, as far as
-// they changed. It may run beside Append. After an error the data directory must not be trusted.
-func (s *Segment) Flush() error {
+// changed notes that the .log is not durable as it is now.
+func (s *Segment) changed() {
+	s.unflushed.Store(true)
+	s.unsynced.Store(true)
+}
+
+// SyncData makes the .log durable as far as it was written before the call
+// (fdatasync), and leaves the indexes, which a recovery makes anew. It may run
+// beside Append. With alone it syncs although nothing has changed. After an
+// error the data directory must not be trusted.
+func (s *Segment) SyncData(alone bool) error {
+	// One sync at a time: who finds nothing to sync must not return before the
+	// sync of the one that took it on has ended.
+	s.syncMu.Lock()
+	defer s.syncMu.Unlock()
+	if !alone && !s.unsynced.Load() {
+		return nil
+	}
 	h, f, err := s.use()
 	if errors.Is(err, ErrClosed) {
 		return nil // deleted, or closed, which flushes
@@ -46,15 +64,36 @@ func (s *Segment) Flush() error {
 		return err
 	}
 	defer h.release()
-	// One at a time: who finds nothing to sync must not return before the sync
-	// of the one that took it on has ended.
+	s.unsynced.Store(false) // before: what is written beside this is for the next one
+	if err := f.SyncData(); err != nil {
+		s.unsynced.Store(true) // whoever comes next must not take it for durable
+		return fmt.Errorf("flush: %w", err)
+	}
+	return nil
+}
+
+// Flush makes the segment durable: first the .log, then the indexes, as far as
+// they changed. It may run beside Append. After an error the data directory must not be trusted.
+func (s *Segment) Flush() error {
+	h, ok := s.take()
+	if !ok {
+		return nil // deleted, or closed, which flushes
+	}
+	defer h.release()
 	s.flushMu.Lock()
-	defer s.flushMu.Unlock()
-	if s.unsynced.Swap(false) {
-		if err := f.SyncData(); err != nil {
-			s.unsynced.Store(true) // whoever comes next must not take it for durable
-			return fmt.Errorf("flush: %w", err)
-		}
+	s.unflushed.Store(false) // before: what is written beside this is for the next one
+	err := s.flushFiles()
+	if err != nil {
+		s.unflushed.Store(true)
+	}
+	s.flushMu.Unlock()
+	s.files.shrink(nil) // it may be closed from now on
+	return err
+}
+
+func (s *Segment) flushFiles() error {
+	if err := s.SyncData(false); err != nil {
+		return err
 	}
 	for _, flush := range []func() error{s.offsets.Flush, s.times.Flush, s.txns.Flush} {
 		if err := flush(); err != nil {
@@ -76,7 +115,7 @@ func (s *Segment) Close() error {
 	if sealed {
 		err = s.Seal()
 	}
-	if err == nil && (sealed || s.unsynced.Load()) {
+	if err == nil && (sealed || s.unflushed.Load()) {
 		err = s.Flush()
 	}
 	return errors.Join(err, s.Abandon())

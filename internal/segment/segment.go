@@ -83,10 +83,14 @@ type Segment struct {
 	// active says that the segment is written to: its indexes have their full
 	// length, and it is not closed for want of use. Stored by the writer.
 	active atomic.Bool
-	// unsynced says that the .log changed since the last sync of it.
-	unsynced atomic.Bool
+	// unsynced says that the .log changed since the last sync of it, unflushed
+	// that it or an index did since the last Flush. While one of them holds the
+	// files stay open: an error of the disk is told to descriptors that were open
+	// when it happened.
+	unsynced, unflushed atomic.Bool
 
-	flushMu sync.Mutex // one Flush at a time
+	flushMu sync.Mutex // one Flush at a time; taken before syncMu
+	syncMu  sync.Mutex // one sync of the .log at a time
 
 	// files bounds how many sealed segments are open; nil without a bound.
 	files *Files
@@ -217,7 +221,7 @@ func (s *Segment) create() error {
 		}
 		s.reserved = s.opts.Preallocate
 	}
-	s.active.Store(true)
+	s.activate()
 	s.hold.Load().log.Store(&logFile{file})
 	return nil
 }

@@ -44,7 +44,7 @@ func (s *Segment) TruncateTo(offset kafka.Offset, now kafka.Timestamp) (cut int6
 		if err := f.Truncate(at.Byte); err != nil {
 			return 0, err
 		}
-		s.unsynced.Store(true)
+		s.changed()
 		s.broken = nil
 		s.reserved, s.reserveStart = 0, at.Byte
 		cut = size - at.Byte
