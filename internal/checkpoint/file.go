@@ -10,6 +10,7 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -93,17 +94,25 @@ func writeSynced(fsys vfs.FS, path string, data []byte) error {
 	return err
 }
 
-// readFile returns the content of a small file. A missing one is fs.ErrNotExist.
+// readFile returns the content of a small file. A missing one is fs.ErrNotExist,
+// and what is no regular file vfs.ErrNotRegular.
 func readFile(fsys vfs.FS, path string) ([]byte, error) {
-	info, err := fsys.Stat(path)
+	f, err := fsys.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
 	}
-	if info.Size() > maxFileSize {
-		return nil, &CorruptError{Path: path, Reason: fmt.Sprintf("%d bytes, want at most %d", info.Size(), maxFileSize)}
+	if size > maxFileSize {
+		return nil, &CorruptError{Path: path, Reason: fmt.Sprintf("%d bytes, want at most %d", size, maxFileSize)}
 	}
-	return vfs.ReadFile(fsys, path)
+	data := make([]byte, size)
+	if n, err := f.ReadAt(data, 0); n < len(data) {
+		// Replaced as a whole, it cannot have become shorter: that is the disk.
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.Join(io.ErrUnexpectedEOF, err)}
+	}
+	return data, nil
 }

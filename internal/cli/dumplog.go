@@ -74,7 +74,7 @@ func (p *Process) dumpTool() *dump.Tool {
 	if err != nil {
 		dir = "/"
 	}
-	return &dump.Tool{FS: vfs.OS(), Dir: dir, Version: Version, Stdout: p.Stdout, Stderr: p.Stderr}
+	return &dump.Tool{FS: vfs.Following(), Dir: dir, Version: Version, Stdout: p.Stdout, Stderr: p.Stderr}
 }
 
 // dump runs the native command, which prints no exceptions.

@@ -163,6 +163,7 @@ func startFailure(err error) error {
 	var refused *logdir.RefusedError
 	var same *logdir.SameDirectoryError
 	var metadata *quorum.RefusedError
+	var damaged *quorum.DamagedError
 	var unusable *logdir.UnusableError
 	switch {
 	case errors.As(err, &inUse):
@@ -174,8 +175,11 @@ func startFailure(err error) error {
 		if metadata.Err != nil {
 			f.why += ": " + metadata.Err.Error()
 		}
+	case errors.As(err, &damaged):
+		f.code, f.what, f.why = exitRefused, "", damaged.Error()
+		f.hint = "restore the file from a copy; varve verify lists all damage. Nothing was changed: topics and groups are known there alone"
 	case errors.As(err, &same):
-		f.code = exitRefused
+		f.code, f.what, f.why, f.hint = exitConfig, "", same.Error(), "name it once"
 	case errors.As(err, &unusable):
 		f.what, f.why, f.hint = "data directory "+unusable.Dir, unusable.Err.Error(), "name another directory with --data-dir"
 		switch {

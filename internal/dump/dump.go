@@ -33,7 +33,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		dir = "/"
 	}
-	t := Tool{FS: vfs.OS(), Dir: dir, Version: buildVersion(), Stdout: stdout, Stderr: stderr}
+	t := Tool{FS: vfs.Following(), Dir: dir, Version: buildVersion(), Stdout: stdout, Stderr: stderr}
 	return t.Run(args)
 }
 

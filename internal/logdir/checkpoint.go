@@ -72,11 +72,28 @@ func (m *Manager) readCheckpoints(d *dir) error {
 			d.checkpoints[k].written, d.checkpoints[k].blank = offsets{}, true
 		case errors.Is(err, checkpoint.ErrCorrupt):
 			m.o.Logger.Warn("checkpoint rebuilt", "event", "checkpoint-rebuilt", "file", path, "reason", err)
+		case errors.Is(err, vfs.ErrNotRegular):
+			moved, moveErr := m.moveAway(d, k.fileName())
+			if moveErr != nil {
+				return moveErr
+			}
+			m.o.Logger.Warn("checkpoint rebuilt", "event", "checkpoint-rebuilt", "file", path, "reason", err, "movedTo", moved)
 		default:
 			return err
 		}
 	}
 	return nil
+}
+
+// moveAway gives what has the name of a file and is none, such as a directory,
+// the name of a stray partition: that is the only kind of unknown directory on
+// which Apache Kafka starts. What it holds stays as it is.
+func (m *Manager) moveAway(d *dir, name string) (moved string, err error) {
+	moved = uniqueName(kafka.TopicPartition{Topic: name}, m.o.NewID(), straySuffix)
+	if err := m.o.FS.Rename(filepath.Join(d.path, name), filepath.Join(d.path, moved)); err != nil {
+		return "", err
+	}
+	return moved, m.o.FS.SyncDir(d.path)
 }
 
 // createEmpty makes a checkpoint without entries. It need not be durable: a
@@ -111,7 +128,10 @@ func (m *Manager) writeCheckpoint(d *dir, k checkpointKind, override offsets) er
 	}
 	file := &d.checkpoints[k]
 	file.mu.Lock()
-	content, err := m.writeLocked(d, k, override)
+	content, err := file.written, m.stillMounted(d)
+	if err == nil {
+		content, err = m.writeLocked(d, k, override)
+	}
 	if err == nil {
 		file.written = content
 	} else {

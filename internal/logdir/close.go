@@ -42,6 +42,10 @@ func (m *Manager) closeDir(d *dir, brokerEpoch int64) error {
 	if !m.loaded.Load() {
 		return m.removeLock(d)
 	}
+	if err := m.stillMounted(d); err != nil {
+		m.goOffline(d, "stop", err)
+		return d.err()
+	}
 	if err := m.closeLogs(d); err != nil {
 		// What was closed is closed; without the marker all of it is recovered.
 		return err

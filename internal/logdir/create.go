@@ -174,15 +174,19 @@ func (m *Manager) reopen(p *partition, n NewPartition) (*commitlog.Log, error) {
 	return nil, fmt.Errorf("open %s: %w", n.Partition, err)
 }
 
-// stillMounted checks that the path leads to the file system that was locked: a
-// directory that was unmounted or moved away must not be begun anew below it.
+// stillMounted checks that the path leads to the directory that was locked: one
+// that was unmounted or moved away must not be begun anew in its place, which is
+// an empty directory of the file system above it (faults X7).
 func (m *Manager) stillMounted(d *dir) error {
 	info, err := m.o.FS.Stat(d.path)
 	if err != nil {
 		return err
 	}
-	if device, _ := vfs.Device(info); device != d.device {
-		return fmt.Errorf("%s is on another file system than at the start", d.path)
+	if d.info == nil {
+		return nil
+	}
+	if same, known := vfs.SameDirectory(d.info, info); known && !same {
+		return fmt.Errorf("%s: %w", d.path, errMoved)
 	}
 	return nil
 }

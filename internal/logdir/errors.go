@@ -15,6 +15,9 @@ var ErrOffline = errors.New("data directory is offline")
 // ErrNotLoaded is returned for changes before Load has ended or after Close.
 var ErrNotLoaded = errors.New("data directories are not loaded")
 
+// errMoved is why a directory goes offline whose path leads elsewhere now.
+var errMoved = errors.New("is another directory than at the start: it was moved or unmounted")
+
 // InUseError says that another process holds the lock of a directory.
 type InUseError struct {
 	Dir string

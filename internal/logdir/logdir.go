@@ -11,6 +11,7 @@
 package logdir
 
 import (
+	"io/fs"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -135,14 +136,15 @@ type dir struct {
 	path    string
 	id      kafka.UUID // of meta.properties; zero only when it is offline from the start
 	lock    interface{ Close() error }
+	made    leavings              // what Open made
 	offline atomic.Pointer[error] // sticky
 	full    fullDisk
 
 	// Set by Open and Load, then constant.
-	device      uint64 // number of the file system; 0 when not known
-	clean       bool   // the marker was there
-	brokerEpoch int64  // in it
-	complete    bool   // every partition directory was opened
+	info        fs.FileInfo // of the path, as it was locked; nil when offline from the start
+	clean       bool        // the marker was there
+	brokerEpoch int64       // in it
+	complete    bool        // every partition directory was opened
 
 	checkpoints [checkpointKinds]checkpointFile
 }

@@ -45,10 +45,24 @@ func classify(name string) (kind, kafka.TopicPartition) {
 			}
 		}
 	}
-	if tp, err := kafka.ParseTopicPartition(name); err == nil {
+	if tp, err := kafka.ParseTopicPartition(name); err == nil && isTopicName(tp.Topic) {
 		return livePartition, tp
 	}
 	return unknownDir, kafka.TopicPartition{}
+}
+
+// isTopicName tells what a topic can be called (Topic.validate): what cannot be
+// one is nobody's partition and is left alone.
+func isTopicName(name string) bool {
+	const longest = 249
+	for i := range len(name) {
+		switch c := name[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return name != "" && name != "." && name != ".." && len(name) <= longest
 }
 
 // parseUnique reads topic-partition.unique, the name without its suffix.

@@ -6,8 +6,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/varvelog/varve/internal/checkpoint"
@@ -39,6 +39,7 @@ func Open(o Options) (*Manager, error) {
 	m.jobs.init()
 	m.newCleaner()
 	if err := m.open(); err != nil {
+		m.leaveNothing()
 		m.unlock()
 		return nil, err
 	}
@@ -69,15 +70,25 @@ func (m *Manager) open() error {
 	}
 	var unusable []*UnusableError
 	failed := map[*dir]*UnusableError{}
-	for _, d := range m.dirs {
-		err := m.lock(d)
-		var u *UnusableError
-		switch {
-		case err == nil:
-		case errors.As(err, &u) && isDiskError(err):
-			failed[d] = u
-			unusable = append(unusable, u)
-		default:
+	for _, step := range []func(*dir) error{m.makeDir, m.lock} {
+		for _, d := range m.dirs {
+			if failed[d] != nil {
+				continue
+			}
+			err := step(d)
+			var u *UnusableError
+			switch {
+			case err == nil:
+			case errors.As(err, &u) && (isDiskError(err) || errors.Is(err, fs.ErrPermission)):
+				failed[d] = u
+				unusable = append(unusable, u)
+			default:
+				return err
+			}
+		}
+		// Before the locks: the second name of a directory would find it locked by
+		// this very process.
+		if err := m.distinct(); err != nil {
 			return err
 		}
 	}
@@ -89,42 +100,93 @@ func (m *Manager) open() error {
 			m.goOffline(d, "lock", u.Err)
 		}
 	}
-	if err := m.distinct(); err != nil {
-		return err
-	}
 	return m.identify()
 }
 
-// lock makes the directory when it is missing and takes its lock.
-func (m *Manager) lock(d *dir) error {
-	err := m.o.FS.MkdirAll(d.path, 0o755)
-	if err == nil {
-		d.lock, err = m.o.FS.Lock(filepath.Join(d.path, checkpoint.LockFile))
+// leavings are what a start made of a directory, to take back when it comes to
+// nothing.
+type leavings struct {
+	dirs []string // made, the innermost first
+	lock bool     // the lock file was made
+}
+
+// makeDir makes the directory when it is missing.
+func (m *Manager) makeDir(d *dir) error {
+	var missing []string
+	for path := filepath.Clean(d.path); ; path = filepath.Dir(path) {
+		if _, err := m.o.FS.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		missing = append(missing, path)
 	}
+	if len(missing) == 0 {
+		return nil
+	}
+	if err := m.o.FS.MkdirAll(d.path, 0o755); err != nil {
+		return &UnusableError{Dir: d.path, Err: err}
+	}
+	d.made.dirs = missing
+	return nil
+}
+
+// lock takes the lock of the directory.
+func (m *Manager) lock(d *dir) error {
+	path := filepath.Join(d.path, checkpoint.LockFile)
+	_, statErr := m.o.FS.Stat(path)
+	var err error
+	d.lock, err = m.o.FS.Lock(path)
 	switch {
 	case err == nil:
+		d.made.lock = errors.Is(statErr, fs.ErrNotExist)
 		return nil
 	case errors.Is(err, vfs.ErrLocked):
 		return &InUseError{Dir: d.path, Err: err}
+	case cannotLock(err):
+		return &RefusedError{d.path, "cannot be locked: " + err.Error(), "use a file system that has locks (NFS: mount it with them); a directory is never used without its lock"}
 	}
-	// Also a file system that cannot lock: never run unlocked.
 	return &UnusableError{Dir: d.path, Err: err}
 }
 
-// distinct refuses one directory under two names. The locks cannot tell: they
-// are this process's own.
+// cannotLock tells a file system without locks from one that fails (faults E10).
+func cannotLock(err error) bool {
+	for _, errno := range []syscall.Errno{syscall.ENOLCK, syscall.ENOSYS, syscall.EOPNOTSUPP, syscall.EINVAL} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
+// leaveNothing takes back what a start made that comes to nothing: the lock file
+// while it is locked, and directories that are still empty.
+func (m *Manager) leaveNothing() {
+	for _, d := range m.dirs {
+		if d.lock != nil && d.made.lock {
+			_ = m.removeLock(d) // the next start takes one that is there
+		}
+		for _, path := range d.made.dirs {
+			if m.o.FS.Remove(path) != nil {
+				break // something is in it
+			}
+		}
+	}
+}
+
+// distinct refuses one directory under two names (faults X5).
 func (m *Manager) distinct() error {
-	infos := make([]fs.FileInfo, len(m.dirs))
 	for i, d := range m.dirs {
 		info, err := m.o.FS.Stat(d.path)
 		if err != nil {
-			continue // offline already, or found out by identify
+			continue // offline soon
 		}
-		infos[i] = info
-		d.device, _ = vfs.Device(info)
-		for j := range i {
-			if infos[j] != nil && (os.SameFile(infos[j], info) || filepath.Clean(m.dirs[j].path) == filepath.Clean(d.path)) {
-				return &SameDirectoryError{m.dirs[j].path, d.path}
+		d.info = info
+		for _, other := range m.dirs[:i] {
+			same := filepath.Clean(other.path) == filepath.Clean(d.path)
+			if other.info != nil && !same {
+				same, _ = vfs.SameDirectory(other.info, info)
+			}
+			if same {
+				return &SameDirectoryError{other.path, d.path}
 			}
 		}
 	}
@@ -174,7 +236,7 @@ func (m *Manager) readMetas() (map[*dir]checkpoint.MetaProperties, error) {
 		case err == nil:
 			metas[d] = meta
 		case errors.Is(err, fs.ErrNotExist):
-		case errors.Is(err, checkpoint.ErrCorrupt):
+		case errors.Is(err, checkpoint.ErrCorrupt), errors.Is(err, vfs.ErrNotRegular):
 			return nil, &RefusedError{d.path, err.Error(), "restore the file, or copy it from another data directory of this node without its directory.id"}
 		default:
 			m.goOffline(d, "read", err)
@@ -281,8 +343,14 @@ func (m *Manager) complete(d *dir, metas map[*dir]checkpoint.MetaProperties) err
 	return nil
 }
 
+// readMarker reads the clean-shutdown marker. What has its name and is no file
+// was not left by a stop.
 func (m *Manager) readMarker(d *dir) (err error) {
 	d.brokerEpoch, d.clean, err = checkpoint.ReadCleanShutdown(m.o.FS, d.path)
+	if errors.Is(err, vfs.ErrNotRegular) {
+		m.o.Logger.Warn("entry moved away", "event", "left-alone", "path", filepath.Join(d.path, checkpoint.CleanShutdownFile), "kind", err)
+		_, err = m.moveAway(d, checkpoint.CleanShutdownFile)
+	}
 	return err
 }
 

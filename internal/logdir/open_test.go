@@ -2,6 +2,7 @@ package logdir
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -72,7 +73,7 @@ func TestOpenRefuses(t *testing.T) {
 			if !errors.As(err, &refused) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Open = %v, want a RefusedError with %q", err, tt.want)
 			}
-			if _, err := disk.Lock("/a/.lock"); err != nil {
+			if _, err := disk.Lock("/a/.lock"); err != nil && exists(disk, "/a") {
 				t.Errorf("the lock was not given back: %v", err)
 			}
 		})
@@ -152,10 +153,12 @@ func TestOpenLocksFirst(t *testing.T) {
 func TestOpenRefusesOneDirectoryTwice(t *testing.T) {
 	dir := t.TempDir()
 	format(t, vfs.OS(), dir)
-	for _, second := range []string{dir + "/", filepath.Join(dir, "..", filepath.Base(dir))} {
+	link := filepath.Join(t.TempDir(), "link")
+	must(t, os.Symlink(dir, link))
+	for _, second := range []string{dir + "/", filepath.Join(dir, "..", filepath.Base(dir)), link} {
 		_, err := Open(options(vfs.OS(), dir, second))
 		var same *SameDirectoryError
-		if !errors.As(err, &same) && !errors.As(err, new(*InUseError)) {
+		if !errors.As(err, &same) {
 			t.Errorf("Open with %s = %v, want a SameDirectoryError", second, err)
 		}
 	}

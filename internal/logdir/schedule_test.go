@@ -2,7 +2,6 @@ package logdir
 
 import (
 	"errors"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"github.com/varvelog/varve/internal/checkpoint"
 	"github.com/varvelog/varve/internal/commitlog"
 	"github.com/varvelog/varve/internal/kafka"
-	"github.com/varvelog/varve/internal/vfs"
 	"github.com/varvelog/varve/internal/vfs/faultfs"
 	"github.com/varvelog/varve/internal/vfs/memfs"
 	"github.com/varvelog/varve/internal/vfs/tracefs"
@@ -327,22 +325,5 @@ func TestDescribe(t *testing.T) {
 	}}
 	if diff := cmp.Diff(want, got); diff != "" || got[0].Partitions[1].Size == 0 || got[0].Free <= 0 {
 		t.Errorf("Describe (-want +got):\n%s", diff)
-	}
-}
-
-// Faults X7: the directory was unmounted, and an empty one of the file system
-// above answers in its place.
-func TestCreateNoticesAnotherFileSystem(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "data")
-	format(t, vfs.OS(), dir)
-	m := load(t, options(vfs.OS(), dir), nil)
-	create(t, m, "orders", 0)
-	m.dirs[0].device++
-	_, err := m.Create(NewPartition{Partition: tpOf("users", 0), TopicID: topicID("users"), Config: testConfig("")})
-	if err == nil || m.Health(tpOf("orders", 0)).Err() == nil {
-		t.Errorf("Create = %v, want the directory offline", err)
-	}
-	if exists(vfs.OS(), filepath.Join(dir, "users-0")) {
-		t.Error("a partition was made on another file system")
 	}
 }

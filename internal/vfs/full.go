@@ -28,3 +28,17 @@ func IsSync(err error) bool {
 	}
 	return false
 }
+
+// IsRead reports whether the failed call only looked at the disk: the bytes
+// there are as they were, and another attempt can succeed.
+func IsRead(err error) bool {
+	var path *fs.PathError
+	if !errors.As(err, &path) {
+		return false
+	}
+	switch path.Op {
+	case "read", "pread", "open", "stat", "lstat", "fstat", "readdir", "readdirent", "size", "statfs":
+		return true
+	}
+	return false
+}

@@ -3,6 +3,7 @@ package vfs
 import (
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -11,6 +12,20 @@ type osFS struct{}
 
 // OS returns the real disk.
 func OS() FS { return osFS{} }
+
+// Following returns the real disk for tools that open what their user names: a
+// symbolic link there is meant to be followed.
+func Following() FS { return followFS{OS()} }
+
+type followFS struct{ FS }
+
+// OpenFile implements FS.
+func (f followFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
+	if target, err := filepath.EvalSymlinks(name); err == nil {
+		name = target
+	}
+	return f.FS.OpenFile(name, flag, perm)
+}
 
 func (osFS) Rename(oldname, newname string) error { return os.Rename(oldname, newname) }
 
@@ -38,15 +53,15 @@ func (osFS) SyncDir(name string) error {
 	return err
 }
 
-// Device is the number of the file system that a file of the real disk lies on;
-// ok is false for files of other disks. A directory whose number has changed
-// was unmounted, or moved away, under its user.
-func Device(info fs.FileInfo) (number uint64, ok bool) {
-	st, ok := info.Sys().(*syscall.Stat_t)
+// SameDirectory reports whether two looks at a path met the same directory of
+// the real disk; known is false for other disks, which cannot be unmounted. A
+// path that leads elsewhere than before was moved or unmounted under its user.
+func SameDirectory(a, b fs.FileInfo) (same, known bool) {
+	_, ok := a.Sys().(*syscall.Stat_t)
 	if !ok {
-		return 0, false
+		return false, false
 	}
-	return uint64(st.Dev), true
+	return os.SameFile(a, b), true
 }
 
 func (f *osFile) Name() string { return f.file.Name() }

@@ -18,19 +18,74 @@ type osFile struct {
 	fd   int
 }
 
-// OpenFile implements FS.
+// OpenFile implements FS. A symbolic link as the last element is not followed,
+// and what is no regular file is not opened: a FIFO would block the caller for
+// ever, a device answer with anything (faults F5).
 func (osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
+	fresh := flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0 // nothing else can be there
+	mode := flag | unix.O_CLOEXEC | unix.O_LARGEFILE
+	if !fresh {
+		mode |= unix.O_NOFOLLOW | unix.O_NONBLOCK
+	}
 	// Not os.OpenFile: it would register a regular file with the poller, a
 	// system call that always fails with EPERM.
 	for {
-		fd, err := unix.Open(name, flag|unix.O_CLOEXEC|unix.O_LARGEFILE, uint32(perm.Perm()))
-		if err == nil {
-			return &osFile{file: os.NewFile(uintptr(fd), name), fd: fd}, nil
+		fd, err := unix.Open(name, mode, uint32(perm.Perm()))
+		if err == unix.EINTR {
+			continue
 		}
-		if err != unix.EINTR {
-			return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+		if err == nil && !fresh {
+			if err = regular(fd, flag); err != nil {
+				_ = unix.Close(fd) // nothing was done with it
+			}
+		}
+		if err != nil {
+			return nil, &fs.PathError{Op: "open", Path: name, Err: openError(name, err)}
+		}
+		return &osFile{file: os.NewFile(uintptr(fd), name), fd: fd}, nil
+	}
+}
+
+// regular checks what was opened, and takes O_NONBLOCK off again, which only the
+// open needed.
+func regular(fd, flag int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFREG {
+		return &NotRegularError{Mode: modeOf(kind)}
+	}
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, flag&(unix.O_ACCMODE|unix.O_APPEND|unix.O_SYNC)|unix.O_LARGEFILE)
+	return err
+}
+
+// openError tells what is in the way of a file from an error of the disk.
+func openError(name string, err error) error {
+	switch err {
+	case unix.ELOOP, unix.EISDIR, unix.ENXIO: // a link, a directory, a FIFO without a reader or a socket
+		var st unix.Stat_t
+		if unix.Lstat(name, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+			return &NotRegularError{Mode: modeOf(st.Mode & unix.S_IFMT)}
 		}
 	}
+	return err
+}
+
+func modeOf(kind uint32) fs.FileMode {
+	switch kind {
+	case unix.S_IFDIR:
+		return fs.ModeDir
+	case unix.S_IFLNK:
+		return fs.ModeSymlink
+	case unix.S_IFIFO:
+		return fs.ModeNamedPipe
+	case unix.S_IFSOCK:
+		return fs.ModeSocket
+	case unix.S_IFCHR:
+		return fs.ModeDevice | fs.ModeCharDevice
+	}
+	return fs.ModeDevice
 }
 
 // maxVec is IOV_MAX: more buffers in one call are refused by the kernel.
@@ -208,10 +263,11 @@ func (m *osMap) Unmap() error {
 // name is compared with what was locked.
 func (osFS) Lock(name string) (io.Closer, error) {
 	for {
-		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+		opened, err := osFS{}.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
 		if err != nil {
 			return nil, err
 		}
+		f := opened.(*osFile).file
 		whole := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 		if err := lockOFD(f, &whole); err != nil {
 			f.Close()
@@ -247,7 +303,7 @@ func stillNamed(f *os.File, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	named, err := os.Stat(name)
+	named, err := os.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

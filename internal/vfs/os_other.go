@@ -18,6 +18,10 @@ type osFile struct {
 
 // OpenFile implements FS.
 func (osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
+	info, err := os.Lstat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: &NotRegularError{Mode: info.Mode().Type()}}
+	}
 	f, err := os.OpenFile(name, flag, perm)
 	if err != nil {
 		return nil, err

@@ -17,16 +17,41 @@ import (
 var (
 	// ErrLocked is returned by Lock when another process holds the file.
 	ErrLocked = errors.New("locked by another process")
+	// ErrNotRegular is wrapped by NotRegularError.
+	ErrNotRegular = errors.New("not a regular file")
 	// ErrUnsupported is returned by Reserve and Map where the file system or
 	// platform cannot do it; the caller has another way.
 	ErrUnsupported = errors.ErrUnsupported
 )
 
+// NotRegularError is returned by OpenFile for a directory, link, FIFO, socket or
+// device where a file is expected.
+type NotRegularError struct{ Mode fs.FileMode } // its type bits
+
+func (e *NotRegularError) Error() string {
+	kind := "a device"
+	switch {
+	case e.Mode&fs.ModeDir != 0:
+		kind = "a directory"
+	case e.Mode&fs.ModeSymlink != 0:
+		kind = "a symbolic link"
+	case e.Mode&fs.ModeNamedPipe != 0:
+		kind = "a FIFO"
+	case e.Mode&fs.ModeSocket != 0:
+		kind = "a socket"
+	}
+	return ErrNotRegular.Error() + " but " + kind
+}
+
+// Unwrap returns ErrNotRegular.
+func (e *NotRegularError) Unwrap() error { return ErrNotRegular }
+
 // FS is one disk. Names are slash-separated paths as the operating system
 // takes them. All methods may be called by several goroutines at once.
 type FS interface {
 	// OpenFile opens name with the flags of package os (O_RDWR, O_CREATE, ...).
-	// O_APPEND is not used: every write names its position.
+	// O_APPEND is not used: every write names its position. What is no regular file
+	// is not opened, nor a symbolic link followed in the last element: ErrNotRegular.
 	OpenFile(name string, flag int, perm fs.FileMode) (File, error)
 	// Rename replaces newname atomically. It is durable after SyncDir.
 	Rename(oldname, newname string) error

@@ -150,10 +150,10 @@ func (m *FS) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, error)
 		}
 		return h, nil
 	case *dir:
-		return fail(syscall.EISDIR)
+		return fail(&vfs.NotRegularError{Mode: fs.ModeDir})
 	}
 	if base == "" {
-		return fail(syscall.EISDIR)
+		return fail(&vfs.NotRegularError{Mode: fs.ModeDir})
 	}
 	if flag&os.O_CREATE == 0 {
 		return fail(fs.ErrNotExist)

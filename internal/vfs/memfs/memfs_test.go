@@ -289,7 +289,7 @@ func TestNames(t *testing.T) {
 	}{
 		{"open of a missing file", openErr(disk, "/data/g", 0), fs.ErrNotExist},
 		{"open in a missing directory", openErr(disk, "/none/g", os.O_CREATE), fs.ErrNotExist},
-		{"open of a directory", openErr(disk, "/data", os.O_RDWR), syscall.EISDIR},
+		{"open of a directory", openErr(disk, "/data", os.O_RDWR), vfs.ErrNotRegular},
 		{"exclusive create of an existing file", openErr(disk, "/data/a-0/f", os.O_CREATE|os.O_EXCL), fs.ErrExist},
 		{"a file as a directory", openErr(disk, "/data/a-0/f/g", os.O_CREATE), syscall.ENOTDIR},
 		{"mkdir of an existing name", disk.Mkdir("/data/a-0", 0o755), fs.ErrExist},
