@@ -29,6 +29,7 @@ type loaded struct {
 	openTxn  bool              // the log ends inside a metadata transaction
 	kraft    kraftState
 	first    []metadata.Record // records of a bootstrap snapshot (end offset 0)
+	damaged  []damagedSnapshot // passed over for an older one and the log
 }
 
 // kraftState is what the control records say of the quorum itself (KIP-853).
@@ -134,26 +135,50 @@ func (r *replayer) apply(rec metadata.Record) error {
 	return r.delta.Apply(rec)
 }
 
-// load reads the newest snapshot and the log behind it.
+// load reads the newest snapshot that is whole, and the log behind it.
 func load(fsys vfs.FS, dir string) (*loaded, error) {
-	files, err := listFiles(fsys, filepath.Join(dir, DirName))
+	logDir := filepath.Join(dir, DirName)
+	files, err := listFiles(fsys, logDir)
 	if err != nil {
 		return nil, err
 	}
 	l := &loaded{image: metadata.NewImage()}
-	if len(files.snapshots) > 0 {
-		l.snapshot = files.snapshots[len(files.snapshots)-1]
-		if err := l.readSnapshot(fsys, filepath.Join(dir, DirName, l.snapshot.name())); err != nil {
+	var damage error // of the newest snapshot
+	for _, id := range slices.Backward(files.snapshots) {
+		l.snapshot = id
+		err := l.readSnapshot(fsys, filepath.Join(logDir, id.name()))
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, ErrDamaged) && !errors.Is(err, vfs.ErrNotRegular) {
 			return nil, err
 		}
+		if damage == nil {
+			damage = err
+		}
+		l = &loaded{image: metadata.NewImage(), damaged: append(l.damaged, damagedSnapshot{id, err})}
 	}
-	if err := l.readLog(fsys, filepath.Join(dir, DirName), files.logs); err != nil {
+	if damage != nil && (len(files.logs) == 0 || files.logs[0] > l.snapshot.end) {
+		return nil, &RefusedError{Path: filepath.Join(logDir, l.damaged[0].id.name()), Reason: "the snapshot cannot be used", Err: damage,
+			Hint: "restore it from a copy: no older snapshot, and not the log, says what it says"}
+	}
+	if err := l.readLog(fsys, logDir, files.logs); err != nil {
 		return nil, err
+	}
+	if damage != nil && (!l.data || l.end < l.damaged[0].id.end) {
+		return nil, &RefusedError{Path: filepath.Join(logDir, l.damaged[0].id.name()), Reason: "the snapshot cannot be used", Err: damage,
+			Hint: fmt.Sprintf("restore it from a copy: the log ends at offset %d and does not hold all that it says", l.end)}
 	}
 	if len(files.snapshots) == 0 && !l.data {
 		return l, l.readBootstrapFile(fsys, filepath.Join(dir, bootstrapFile))
 	}
 	return l, nil
+}
+
+// damagedSnapshot is a snapshot that could not be used, newest first.
+type damagedSnapshot struct {
+	id  snapshotID
+	err error
 }
 
 // logFiles are the files of the log's directory that loading reads, in order.

@@ -78,6 +78,10 @@ func (q *Quorum) WriteSnapshot() error {
 	for q.writing { // until the image is that of a whole batch
 		q.changed.Wait()
 	}
+	if q.owes() {
+		q.mu.Unlock()
+		return nil // the log does not reach to where the snapshot would
+	}
 	image := q.Image()
 	id := snapshotID{image.End, image.Epoch}
 	last := q.maintenance.snapshot

@@ -14,6 +14,7 @@ import (
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/metadata"
 	"github.com/varvelog/varve/internal/record"
+	"github.com/varvelog/varve/internal/vfs"
 )
 
 // Open loads the metadata of a data directory whose lock the caller holds, and
@@ -39,7 +40,7 @@ func Open(o Options) (*Quorum, error) {
 			return nil, err
 		}
 	}
-	q := &Quorum{o: o, dir: dir, kraft: l.kraft, head: l.image}
+	q := &Quorum{o: o, dir: dir, kraft: l.kraft, head: l.image, starting: o.AwaitRoom}
 	q.changed = sync.NewCond(&q.mu)
 	q.committed.Store(l.image)
 	q.maintenance.start(o.Now(), l)
@@ -48,6 +49,9 @@ func Open(o Options) (*Quorum, error) {
 	}
 	if err := q.openLog(l); err != nil {
 		return nil, err
+	}
+	if err := q.setAside(l); err != nil {
+		return nil, errors.Join(err, q.log.Close())
 	}
 	if err := q.startEpoch(max(l.epoch, kafka.LeaderEpoch(state.LeaderEpoch)) + 1); err != nil {
 		return nil, errors.Join(err, q.log.Close())
@@ -82,11 +86,46 @@ func readQuorumState(o Options, dir string) (checkpoint.QuorumState, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return checkpoint.QuorumState{}, nil
-	case errors.Is(err, checkpoint.ErrCorrupt):
-		o.Logger.Warn("quorum-state is not readable, taking the epoch of the log", "error", err)
+	case errors.Is(err, checkpoint.ErrCorrupt), errors.Is(err, vfs.ErrNotRegular):
+		o.Logger.Warn("quorum-state rebuilt from the epoch of the log", "event", "checkpoint-rebuilt",
+			"file", filepath.Join(dir, checkpoint.QuorumStateFile), "reason", err)
 		return checkpoint.QuorumState{}, nil
 	}
 	return state, err
+}
+
+// cutSuffix marks what is set aside; Apache Kafka ignores such names here.
+const cutSuffix = ".cut"
+
+type damagedFile struct {
+	name string
+	err  error
+}
+
+// setAside gives what cannot be used another name: damaged snapshots, which
+// Kafka would take for the newest, and what is no file in place of quorum-state.
+func (q *Quorum) setAside(l *loaded) error {
+	var list []damagedFile
+	for _, d := range l.damaged {
+		list = append(list, damagedFile{d.id.name(), d.err})
+	}
+	if _, err := checkpoint.ReadQuorumState(q.o.FS, q.path(checkpoint.QuorumStateFile)); errors.Is(err, vfs.ErrNotRegular) {
+		list = append(list, damagedFile{checkpoint.QuorumStateFile, err})
+	}
+	for _, d := range list {
+		name := d.name
+		if err := q.o.FS.Rename(q.path(name), q.path(name+cutSuffix)); err != nil {
+			if vfs.IsFull(err) {
+				continue // it is passed over again at the next start
+			}
+			return err
+		}
+		q.o.Logger.Warn("metadata file set aside", "event", "set-aside", "file", q.path(name), "movedTo", q.path(name+cutSuffix), "reason", d.err)
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return q.o.FS.SyncDir(q.dir)
 }
 
 // openLog opens the log's files, cutting a torn tail.
@@ -128,7 +167,8 @@ func (q *Quorum) openLog(l *loaded) error {
 	return nil
 }
 
-// startEpoch makes this node the leader of a new epoch.
+// startEpoch makes this node the leader of a new epoch: quorum-state says so
+// first, then the log.
 func (q *Quorum) startEpoch(epoch kafka.LeaderEpoch) error {
 	state := checkpoint.QuorumState{
 		Version:     int(q.kraft.version),
@@ -141,19 +181,17 @@ func (q *Quorum) startEpoch(epoch kafka.LeaderEpoch) error {
 	if q.kraft.version == 0 {
 		state.CurrentVoters = []kafka.BrokerID{q.o.NodeID}
 	}
-	if err := checkpoint.WriteQuorumState(q.o.FS, q.path(checkpoint.QuorumStateFile), state); err != nil {
-		return err
-	}
+	q.owedState = &state
 	q.epoch = epoch
 	now := kafka.TimestampOf(q.o.Now())
 	batch, err := q.firstBatch(now)
 	if err != nil {
 		return err
 	}
-	if err := q.appendDurably(batch); err != nil {
+	if err := q.put(batch); err != nil {
 		return err
 	}
-	q.head = metadata.NewDelta(q.head).Finish(q.log.EndOffset(), epoch, now)
+	q.head = metadata.NewDelta(q.head).Finish(batch.NextOffset(), epoch, now)
 	q.committed.Store(q.head)
 	return nil
 }
@@ -204,9 +242,16 @@ func (q *Quorum) Close() error {
 	if broken != nil {
 		return q.log.Abandon()
 	}
+	if err := q.settle(); err != nil {
+		q.o.Logger.Warn("records of the start not written: the next start makes its own", "records", len(q.owed), "err", err)
+	}
 	err := q.log.Flush(q.log.EndOffset())
 	if err == nil {
 		err = q.log.TakeProducerSnapshot()
+	}
+	if vfs.IsFull(err) || errors.Is(err, commitlog.ErrFull) {
+		q.o.Logger.Warn("no producer snapshot of the metadata log: the disk is full", "err", err)
+		err = nil // it is empty, and the next start makes it
 	}
 	return errors.Join(err, q.log.Abandon(), q.o.FS.SyncDir(q.dir))
 }

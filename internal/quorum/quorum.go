@@ -14,9 +14,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/varvelog/varve/internal/checkpoint"
 	"github.com/varvelog/varve/internal/commitlog"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/metadata"
+	"github.com/varvelog/varve/internal/record"
 	"github.com/varvelog/varve/internal/vfs"
 )
 
@@ -46,6 +48,10 @@ type Options struct {
 	SegmentBytes     int32         // metadata.log.segment.bytes; 0: 1 GiB
 	SegmentTime      time.Duration // metadata.log.segment.ms; 0: 7 days
 
+	// AwaitRoom has the records of a start wait when the disk is full, so that
+	// the broker can serve readers: they are in force, and written before
+	// anything else once there is room (Settle). EndStart ends it.
+	AwaitRoom bool
 	// OnEmpty is asked, before anything is written, when the log holds no record
 	// of a controller: as on a first start, or because it was lost. May be nil.
 	OnEmpty func() error
@@ -89,6 +95,11 @@ type Quorum struct {
 	kraft kraftState
 	first []metadata.Record // see Bootstrap
 
+	// What waits for room, in order; used by who writes (writing). Invariant:
+	// committed is what the log holds and, behind it, owed.
+	owedState *checkpoint.QuorumState // nil: quorum-state is written
+	owed      []record.Batch
+
 	committed atomic.Pointer[metadata.Image]
 
 	mu          sync.Mutex
@@ -100,6 +111,7 @@ type Quorum struct {
 	failed      error      // no more writes; ErrClosed after Close
 	subscribers []Subscriber
 	maintenance maintenance
+	starting    bool // records may be owed
 }
 
 // Subscriber hears of every committed change, in order, before the call that

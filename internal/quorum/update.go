@@ -134,7 +134,7 @@ func (q *Quorum) writeLocked() {
 	}
 	q.mu.Lock()
 	if err != nil {
-		q.failLocked(ops, err)
+		q.failLocked(err)
 	}
 	for _, op := range ops {
 		op.done, op.err = true, err
@@ -177,7 +177,7 @@ func (q *Quorum) appendBatch(ops []*operation) error {
 	if err != nil {
 		return err
 	}
-	return q.appendDurably(batch)
+	return q.put(batch)
 }
 
 func (q *Quorum) appendDurably(batch record.Batch) error {
@@ -195,18 +195,18 @@ func (q *Quorum) appendDurably(batch record.Batch) error {
 // failLocked takes back what could not be written, and what was decided upon
 // it. A full disk is over when there is room again; after any other error what
 // the disk holds is not known and the log takes no more.
-func (q *Quorum) failLocked(ops []*operation, err error) {
+func (q *Quorum) failLocked(err error) {
 	q.head, q.last = q.Image(), nil
 	for _, op := range q.queue {
 		op.done, op.err = true, err
 	}
 	q.queue = nil
 	if errors.Is(err, commitlog.ErrFull) {
-		q.o.Logger.Error("metadata log: disk full, records refused", "offset", ops[0].base, "error", err)
+		q.o.Logger.Error("metadata log: disk full, records refused", "offset", q.head.End, "error", err)
 		return
 	}
 	q.failed = err
-	q.o.Logger.Error("metadata log failed", "offset", ops[0].base, "error", err)
+	q.o.Logger.Error("metadata log failed", "offset", q.head.End, "error", err)
 	if q.o.OnFailure != nil {
 		go q.o.OnFailure(err)
 	}
