@@ -4,12 +4,12 @@ package index
 // used yet; the next use opens it again. What was learnt of it, its fence, is
 // kept, and so is the duty to flush what is not durable yet: the kernel reports a
 // failed write-back to the next sync through any descriptor. An index that is
-// mapped stays as it is. It may run beside readers; not beside the writer.
+// mapped, or was rebuilt in memory, stays as it is. It may run beside readers; not beside the writer.
 func (x *mapped) Cool() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	v := x.cur.Load()
-	if v == nil || x.m != nil {
+	if v == nil || x.m != nil || v.heap {
 		return nil
 	}
 	x.cur.Store(nil)

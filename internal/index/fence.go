@@ -54,7 +54,7 @@ func (x *mapped) buildFence(v *view) error {
 	for p := 0; p < count; p += whole {
 		at := int64(p) * int64(stride)
 		b := chunk[:min(int64(whole*stride), n*int64(x.entry)-at)]
-		if err := readFull(v.file, b, at); err != nil {
+		if err := v.read(b, at); err != nil {
 			return err
 		}
 		for i := 0; i*stride < len(b); i++ {
@@ -82,9 +82,11 @@ func (x *mapped) entryAt(v *view, i int64, out *[timeEntrySize]byte) error {
 	at := i * int64(x.entry)
 	if v.data != nil {
 		src := v.data[at : at+int64(x.entry)]
-		if vfs.Guard(func() { copy(out[:], src) }) == nil {
+		err := vfs.Guard(func() { copy(out[:], src) })
+		if err == nil {
 			return nil
 		}
+		x.fault(v, at, false, err)
 	}
 	page := pages.Get().(*[pageSize]byte)
 	defer pages.Put(page)
@@ -140,6 +142,7 @@ func (x *mapped) floor(v *view, target int64, out *pair) (int64, error) {
 		if err == nil {
 			return slot(first, i), nil
 		}
+		x.fault(v, at, false, err)
 	}
 	buf := pages.Get().(*[pageSize]byte)
 	defer pages.Put(buf)

@@ -41,6 +41,9 @@ type Options struct {
 	// ReadOnly never creates, sizes or writes the file. A file that is not
 	// there is fs.ErrNotExist at the first use.
 	ReadOnly bool
+	// OnFault is told about a mapped page that could not be read or, when write,
+	// written; the entries on it are read or written by system calls then. May be nil.
+	OnFault func(path string, page int64, write bool, err error)
 }
 
 // mapped is what the offset and the time index have in common: a file of
@@ -66,6 +69,7 @@ type mapped struct {
 	perPage  int // entries that one fence key stands for
 	maxBytes int64
 	readOnly bool
+	onFault  func(path string, page int64, write bool, err error)
 
 	cur atomic.Pointer[view] // nil before the first use and after Close
 
@@ -99,11 +103,13 @@ type view struct {
 	file  vfs.File
 	m     vfs.Map      // for Flush; nil when the file is read by pread
 	data  []byte       // the map's memory, or nil
+	heap  bool         // data is memory of this process, and not the file's
 	count atomic.Int64 // entries readers may see; bytes past them are never touched
 	// fence holds the key of the first entry of each page; nil until it is
 	// built. The slice may be longer than the pages of count.
 	fence atomic.Pointer[[]int64]
 	refs  atomic.Int64 // one for being current, one for each reader
+	told  atomic.Bool  // a fault of its memory was reported
 	gone  chan struct{}
 }
 
@@ -139,7 +145,7 @@ func (v *view) release() {
 }
 
 func (x *mapped) setup(o Options, entry int) {
-	x.fs, x.path, x.base, x.readOnly = o.FS, o.Path, o.Base, o.ReadOnly
+	x.fs, x.path, x.base, x.readOnly, x.onFault = o.FS, o.Path, o.Base, o.ReadOnly, o.OnFault
 	x.entry, x.perPage = entry, pageSize/entry
 	x.maxBytes = x.whole(int64(o.MaxBytes))
 }
@@ -233,7 +239,11 @@ func (x *mapped) createLocked() error {
 // readers of the one before.
 func (x *mapped) replaceLocked(count int64, m vfs.Map) {
 	old := x.cur.Load()
-	x.cur.Store(newView(old.file, m, count, old.fence.Load()))
+	v := newView(old.file, m, count, old.fence.Load())
+	if old.heap && count > 0 {
+		v.data, v.heap = old.data, true
+	}
+	x.cur.Store(v)
 	old.release()
 	<-old.gone
 }
@@ -280,6 +290,9 @@ func (x *mapped) prepare(n, spare int) error {
 	}
 	if x.readOnly {
 		return fmt.Errorf("index of base %d: opened for reading only", x.base)
+	}
+	if v.heap {
+		return fmt.Errorf("index of base %d: rebuilt in memory, and not on the disk", x.base)
 	}
 	end := (v.count.Load() + int64(n)) * int64(x.entry)
 	if end > x.length.Load()-int64(spare*x.entry) {
@@ -348,6 +361,7 @@ func (x *mapped) append(key int64) error {
 		if err := vfs.Guard(func() { copy(entry, x.scratch[:]) }); err != nil {
 			// No block for a page that is copied on write, or the file was
 			// shortened behind our back: let a system call say which.
+			x.fault(v, at, true, err)
 			if err := x.fallBack(); err != nil {
 				return err
 			}
@@ -562,6 +576,13 @@ func (x *mapped) Length() (int64, error) {
 func (x *mapped) full(spare int) (bool, error) {
 	n, err := x.Len()
 	return int64(n) >= x.length.Load()/int64(x.entry)-int64(spare), err
+}
+
+// fault tells about the first page of a map that cannot be accessed.
+func (x *mapped) fault(v *view, at int64, write bool, err error) {
+	if x.onFault != nil && !v.told.Swap(true) {
+		x.onFault(x.Path(), at/pageSize, write, err)
+	}
 }
 
 // key decodes what the entries at b are sorted by.
