@@ -34,6 +34,9 @@ type AppendOptions struct {
 	TxnVersion int16
 	// Guard is the transaction verification guard of the request; 0 for none.
 	Guard producer.Guard
+	// SyncLater returns before the sync that AppendInfo.Owed stands for, which was
+	// asked for; otherwise the append waits for it.
+	SyncLater bool
 }
 
 // AppendInfo is what an append did.
@@ -48,6 +51,9 @@ type AppendInfo struct {
 	Size           int               // bytes appended
 	Rolled         bool              // a new segment was started
 	Duplicate      bool              // nothing was written: the batch is already there
+	// Owed is what AwaitSync must have waited for before the append is
+	// acknowledged: flush.messages or varve.sync asks for it.
+	Owed SyncPoint
 }
 
 // AppendAsLeader appends the records field of one partition of a Produce
@@ -100,12 +106,19 @@ func (l *Log) append(in *incoming, epoch kafka.LeaderEpoch, o AppendOptions) (Ap
 	if errors.Is(err, segment.ErrIndexFull) {
 		info, err = l.appendEachLocked(in, epoch, o)
 	}
+	if err == nil {
+		info.Owed = l.owedLocked(in.cfg, &info)
+	}
 	l.unlock()
 	if err == nil && info.Size > 0 && l.opts.Full != nil && l.opts.Full.Load() {
 		l.opts.OnRoom()
 	}
-	if err == nil && int64(l.EndOffset()-l.RecoveryPoint()) >= in.cfg.FlushMessages {
-		err = l.Flush(info.LastOffset + 1)
+	if info.Owed.IsZero() {
+		return info, err
+	}
+	l.requestSync(in.cfg.SyncAlone)
+	if !o.SyncLater {
+		err = l.AwaitSync(info.Owed)
 	}
 	return info, err
 }

@@ -60,6 +60,7 @@ func (l *Log) Abandon() error {
 	l.mu.Lock()
 	defer l.unlock()
 	l.closed.Store(true)
+	l.synced.wake()
 	var err error
 	for _, s := range l.segments.Load().segs {
 		err = errors.Join(err, s.Abandon())
@@ -70,8 +71,7 @@ func (l *Log) Abandon() error {
 // Delete closes the log and removes its directory with everything in it.
 // Regions that are being sent stay readable.
 func (l *Log) Delete() error {
-	l.flushMu.Lock() // a flush under way would miss its files, and take that for a failing disk
-	defer l.flushMu.Unlock()
+	defer l.excludeFlushes()() // one under way would miss its files, and take that for a failing disk
 	err := l.Abandon()
 	dir := l.Dir()
 	entries, lerr := l.fs.ReadDir(dir)
@@ -94,8 +94,7 @@ func (l *Log) Delete() error {
 // directories do. Appends and reads go on; what is written beside them is waited
 // for: it would miss its files, and take that for a failing disk.
 func (l *Log) Rename(dir string) error {
-	l.flushMu.Lock()
-	defer l.flushMu.Unlock()
+	defer l.excludeFlushes()()
 	l.mu.Lock()
 	defer l.unlock()
 	l.epochMu.Lock()

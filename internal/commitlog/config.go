@@ -42,6 +42,9 @@ type Config struct {
 	RetentionMs    int64 // -1: no limit
 	FlushMessages  int64
 	FlushMs        int64
+	// SyncAlone gives each append a sync of its own (varve.sync=always);
+	// FlushMessages is 1 then.
+	SyncAlone bool
 	// FileDeleteDelay is how long a removed file stays as `.deleted`.
 	FileDeleteDelay time.Duration
 
@@ -87,6 +90,10 @@ func (c *Config) maxSegmentMs() int64 {
 	}
 	return c.SegmentMs
 }
+
+// SyncsEachAppend reports whether every append is durable before it is answered:
+// flush.messages=1, or varve.sync=group or always.
+func (c *Config) SyncsEachAppend() bool { return c.FlushMessages <= 1 }
 
 // targetCodec is the codec that a batch of source codec is stored with.
 func (c *Config) targetCodec(source record.Codec) record.Codec {

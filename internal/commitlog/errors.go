@@ -45,6 +45,8 @@ var (
 	ErrStorage = errors.New("log is offline")
 	// ErrSegmentsChanged: the segments that were rewritten are not those of the log any more.
 	ErrSegmentsChanged = errors.New("segments have changed")
+	// ErrCut: the records were cut off the log again before they were durable.
+	ErrCut = errors.New("records were cut off before they were durable")
 	// ErrClosed: the log was closed or deleted.
 	ErrClosed = errors.New("log is closed")
 )

@@ -4,9 +4,10 @@ import (
 	"github.com/varvelog/varve/internal/kafka"
 )
 
-// Flush makes everything below to durable. Those who ask while a flush is under
-// way share the next one. An error takes the log offline: after a failed sync
-// nothing may be believed to be on the disk.
+// Flush makes everything below to durable, indexes included, and moves the
+// recovery point there. Those who ask while a flush is under way share the next
+// one. An error takes the log offline: after a failed sync nothing may be
+// believed to be on the disk.
 func (l *Log) Flush(to kafka.Offset) error { return l.flush(to, to, false) }
 
 // flush syncs the segments that hold [recovery point, end) and then moves the
@@ -14,19 +15,19 @@ func (l *Log) Flush(to kafka.Offset) error { return l.flush(to, to, false) }
 // flushed although the recovery point says that all is. names says that files
 // came or went, so that the directory is synced too.
 func (l *Log) flush(end, point kafka.Offset, names bool) error {
-	if end <= l.recoveryPoint.get() {
+	if end <= l.flushed() {
 		return l.Failure()
 	}
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
-	from := l.recoveryPoint.get()
+	from := l.flushed()
 	if end <= from {
 		return l.Failure()
 	}
 	if err := l.usable(); err != nil {
 		return err
 	}
-	generation := l.truncations.Load()
+	generation, written := l.truncations.Load(), l.end.get()
 	for _, s := range l.segments.Load().span(from, end) {
 		if err := s.Flush(); err != nil {
 			return l.fail("flush", err)
@@ -38,13 +39,40 @@ func (l *Log) flush(end, point kafka.Offset, names bool) error {
 			return l.fail("flush", err)
 		}
 	}
+	if err := l.usable(); err != nil {
+		return err // another log of the directory failed meanwhile
+	}
 	l.mu.Lock()
-	defer l.unlock()
-	if l.truncations.Load() == generation && point > l.recoveryPoint.get() {
-		l.recoveryPoint.set(min(point, l.end.get()))
+	raised := false
+	if l.truncations.Load() == generation {
+		if point > l.recoveryPoint.get() {
+			l.recoveryPoint.set(min(point, l.end.get()))
+		}
+		raised = l.synced.raise(min(end, written))
 	}
 	l.lastFlush = l.opts.Now()
+	l.unlock()
+	if raised {
+		l.wakeSynced()
+	}
 	return nil
+}
+
+// flushed is the offset below which nothing is owed to the disk. A log start that
+// was raised takes the recovery point with it, and no file.
+func (l *Log) flushed() kafka.Offset {
+	return min(l.recoveryPoint.get(), l.synced.to.get())
+}
+
+// excludeFlushes waits for the flush and the round under way and keeps others
+// out until the function that it returns is called.
+func (l *Log) excludeFlushes() (allow func()) {
+	l.flushMu.Lock()
+	l.synced.mu.Lock()
+	return func() {
+		l.synced.mu.Unlock()
+		l.flushMu.Unlock()
+	}
 }
 
 // FlushIfDue flushes the log when flush.ms has passed since it was last flushed.

@@ -67,6 +67,9 @@ type Log struct {
 	epochs        epochCache
 	failure       atomic.Pointer[error]
 	closed        atomic.Bool
+	synced        synced
+	// startKept is the log start offset that the owner has made durable.
+	startKept offsetCell
 
 	mu        sync.Mutex
 	producers *producer.State

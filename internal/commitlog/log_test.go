@@ -767,16 +767,16 @@ func TestRenameAndDelete(t *testing.T) {
 func TestFlushByCountAndByTime(t *testing.T) {
 	b := newBench(t, func(o *Options) { o.Config.FlushMessages, o.Config.FlushMs = 5, 1000 })
 	b.append(4)
-	if got := b.log.RecoveryPoint(); got != 0 {
-		t.Errorf("recovery point %d after 4 of 5 records, want 0", got)
+	if got := b.log.SyncedOffset(); got != 0 {
+		t.Errorf("synced to %d after 4 of 5 records, want 0", got)
 	}
 	b.append(2)
-	if got := b.log.RecoveryPoint(); got != 6 {
-		t.Errorf("recovery point %d after 6 records, want 6", got)
+	if got := b.log.SyncedOffset(); got != 6 {
+		t.Errorf("synced to %d after 6 records, want 6", got)
 	}
 	b.append(1)
-	if err := b.log.FlushIfDue(); err != nil || b.log.RecoveryPoint() != 6 {
-		t.Errorf("FlushIfDue at once: %v, recovery point %d; want 6", err, b.log.RecoveryPoint())
+	if err := b.log.FlushIfDue(); err != nil || b.log.RecoveryPoint() != 0 || b.log.SyncedOffset() != 6 {
+		t.Errorf("FlushIfDue at once: %v, recovery point %d, synced to %d; want 0 and 6", err, b.log.RecoveryPoint(), b.log.SyncedOffset())
 	}
 	b.now += 1000
 	if err := b.log.FlushIfDue(); err != nil || b.log.RecoveryPoint() != 7 {

@@ -23,15 +23,23 @@ func (e *fullError) Error() string        { return e.err.Error() }
 func (e *fullError) Unwrap() error        { return e.err }
 func (e *fullError) Is(target error) bool { return target == ErrFull }
 
-// Failure is the error that took the log offline, nil while it is well.
+// Failure is the error that took the log offline, or another log of its
+// directory; nil while all is well.
 func (l *Log) Failure() error {
 	if p := l.failure.Load(); p != nil {
 		return *p
 	}
+	if l.opts.Offline != nil {
+		if p := l.opts.Offline.Load(); p != nil && errors.Is(*p, ErrStorage) {
+			return *p
+		} else if p != nil {
+			return &storageError{*p}
+		}
+	}
 	return nil
 }
 
-// usable refuses work on a log that is closed or offline.
+// usable refuses work on a log that is closed or offline, itself or with its directory.
 func (l *Log) usable() error {
 	if l.closed.Load() {
 		return ErrClosed
@@ -45,12 +53,16 @@ func (l *Log) writableLocked() error { return l.usable() }
 func (l *Log) Fail(err error) {
 	failed := error(&storageError{err})
 	l.failure.CompareAndSwap(nil, &failed)
+	l.synced.wake()
 }
 
 // fail takes the log offline and returns the error to answer with; tell has the
 // owner be told, and is false when it cannot be called now.
 func (l *Log) fail(what string, err error) error {
 	failed := error(&storageError{fmt.Errorf("%s: %s: %w", l.partition, what, err)})
+	if l.opts.Offline != nil {
+		l.opts.Offline.CompareAndSwap(nil, &failed) // at once: from here on no log of the directory writes
+	}
 	if l.failure.CompareAndSwap(nil, &failed) {
 		l.logger.Error("log is offline", "partition", l.partition, "dir", l.Dir(), "error", failed)
 		if l.opts.OnFailure != nil {

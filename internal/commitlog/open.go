@@ -27,6 +27,7 @@ func Open(o Options) (*Log, error) {
 	l.config.Store(&o.Config)
 	l.firstUnstable.set(kafka.NoOffset)
 	l.lastFlush = o.Now()
+	l.synced.init()
 	named, err := l.openTopicID()
 	if err != nil {
 		return nil, err
@@ -49,6 +50,8 @@ func Open(o Options) (*Log, error) {
 	l.after = append(l.after, ld.after...)
 	l.publishUnstableLocked()
 	l.setHighWatermarkLocked(o.HighWatermark)
+	l.synced.raise(l.recoveryPoint.get())
+	l.startKept.set(l.start.get())
 	l.unlock()
 	return l, nil
 }

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/varvelog/varve/internal/flusher"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/segment"
 	"github.com/varvelog/varve/internal/vfs"
@@ -59,6 +60,13 @@ type Options struct {
 	// records from there on, such as how far they were compacted, is void. It must
 	// not call the log. May be nil.
 	OnTruncate func(kafka.Offset)
+	// Flusher runs the syncs that answers wait for; it is the one of the file
+	// system. Nil: who waits for a sync does it.
+	Flusher *flusher.Flusher
+	// Offline is shared by the logs of a directory, when not nil: the first
+	// failure of any of them, after which none of them writes or acknowledges
+	// anything (order O15). The owner may set it too.
+	Offline *atomic.Pointer[error]
 	// OnFailure is told once about the error that took the log offline; its
 	// owner takes the whole directory offline. Called without locks.
 	OnFailure func(error)

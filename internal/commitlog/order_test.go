@@ -50,11 +50,11 @@ func TestOrderOnDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.append(2)
-	mark("records deleted: log start checkpoint")
+	mark("records deleted: log start checkpoint; then their segment is renamed, the names durable")
 	if _, err := b.log.DeleteRecordsTo(10); err != nil {
 		t.Fatal(err)
 	}
-	mark("segment deleted: renamed, the names durable")
+	mark("retention finds it done")
 	if _, err := b.log.DeleteOldSegments(); err != nil {
 		t.Fatal(err)
 	}
@@ -71,6 +71,17 @@ func TestOrderOnDisk(t *testing.T) {
 	if _, err := b.log.TruncateTo(11); err != nil {
 		t.Fatal(err)
 	}
+	b.append(1)
+	mark("flush.messages=1: a sync of the log before the answer, the indexes later")
+	c := *b.log.Config()
+	c.FlushMessages = 1
+	b.log.SetConfig(c)
+	b.append(3)
+	mark("roll: the first answer from the new file waits for its name")
+	if err := b.log.Roll(); err != nil {
+		t.Fatal(err)
+	}
+	b.append(1)
 	b.append(1)
 	mark("clean stop")
 	if err := b.log.Close(); err != nil {

@@ -207,12 +207,18 @@ func (l *Log) removeLocked(gone []*segment.Segment) (removed int, err error) {
 // After an error they have their names still.
 func (l *Log) discardLocked(st *producer.State, s *segment.Segment) error {
 	if err := s.ChangeSuffix(segment.DeletedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if !mayGoOn(err) {
+			return err
+		}
 		return errors.Join(err, s.ChangeSuffix(""))
 	}
 	name := producer.SnapshotName(s.BaseOffset())
 	if st.DetachSnapshot(s.BaseOffset()) {
 		err := l.fs.Rename(l.path(name), l.path(name+segment.DeletedSuffix))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if !mayGoOn(err) {
+				return err
+			}
 			return errors.Join(err, s.ChangeSuffix(""))
 		}
 	}
@@ -221,7 +227,7 @@ func (l *Log) discardLocked(st *producer.State, s *segment.Segment) error {
 
 // unlinkLater makes the renames durable and unlinks after the delay.
 func (l *Log) unlinkLater(gone []*segment.Segment) {
-	if len(gone) == 0 {
+	if len(gone) == 0 || l.Failure() != nil { // offline: the next start finds them by their names
 		return
 	}
 	if err := l.fs.SyncDir(l.Dir()); err != nil && !errors.Is(err, fs.ErrNotExist) {

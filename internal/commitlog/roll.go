@@ -7,6 +7,7 @@ import (
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/producer"
 	"github.com/varvelog/varve/internal/segment"
+	"github.com/varvelog/varve/internal/vfs"
 )
 
 // Roll starts a new segment at the end offset. An empty active segment is made anew.
@@ -80,7 +81,7 @@ func (l *Log) succeedLocked(old *segment.Segment, base kafka.Offset) (*segment.S
 	}
 	created, err := l.createSegment(base)
 	if err != nil {
-		if durable {
+		if durable && mayGoOn(err) {
 			err = errors.Join(err, old.Activate())
 		}
 		return nil, l.writeErrorLocked("roll", err)
@@ -89,26 +90,36 @@ func (l *Log) succeedLocked(old *segment.Segment, base kafka.Offset) (*segment.S
 		return created, nil
 	}
 	if err := old.Seal(); err != nil {
-		err = errors.Join(err, created.Delete(), old.Activate())
+		if mayGoOn(err) {
+			err = errors.Join(err, created.Delete(), old.Activate())
+		}
 		return nil, l.writeErrorLocked("seal", err)
 	}
 	return created, nil
 }
 
+// mayGoOn reports whether an error leaves the disk to be trusted, so that what
+// it interrupted can be taken back. After any other nothing more is written.
+func mayGoOn(err error) bool {
+	return !vfs.IsSync(err) && (vfs.IsFull(err) || outOfResources(err))
+}
+
 // recreateLocked replaces an empty active segment: Kafka does so that its time
-// counts from now, when a roll by time meets a segment without a batch.
+// counts from now, when a roll by time meets a segment without a batch. The new
+// files take the names of the old ones; readers have the old ones, which are
+// empty, until they find the new segment in the list.
 func (l *Log) recreateLocked(old *segment.Segment) (*segment.Segment, error) {
 	base := old.BaseOffset()
 	list := l.segments.Load().without([]*segment.Segment{old})
-	if err := old.Delete(); err != nil {
-		return nil, l.writeErrorLocked("roll", err)
-	}
 	created, err := l.createSegment(base)
 	if err != nil {
 		return nil, l.fail("roll", err)
 	}
 	l.segments.Store(list.with(created))
 	l.end.store(l.end.get(), base, 0)
+	if err := old.Retire(); err != nil {
+		l.logger.Warn("replaced segment", "partition", l.partition, "base", base, "error", err)
+	}
 	return created, nil
 }
 

@@ -15,8 +15,7 @@ func (l *Log) TruncateTo(offset kafka.Offset) (cut bool, err error) {
 	if offset < 0 {
 		return false, fmt.Errorf("truncate %s to %d: the offset is negative", l.partition, offset)
 	}
-	l.flushMu.Lock() // no flush may believe that it made durable what is cut here
-	defer l.flushMu.Unlock()
+	defer l.excludeFlushes()() // none may believe that it made durable what is cut here
 	l.mu.Lock()
 	defer l.unlock()
 	if err := l.writableLocked(); err != nil {
@@ -43,6 +42,8 @@ func (l *Log) TruncateTo(offset kafka.Offset) (cut bool, err error) {
 // is about to be cut (order O10).
 func (l *Log) lowerRecoveryPoint(offset kafka.Offset) error {
 	l.truncations.Add(1)
+	l.synced.to.set(min(l.synced.to.get(), offset))
+	l.after = append(l.after, l.synced.wake) // who waits for what is cut
 	if l.opts.OnTruncate != nil {
 		l.opts.OnTruncate(offset)
 	}
@@ -117,8 +118,7 @@ func (l *Log) truncatedLocked(active *segment.Segment) error {
 // TruncateFullyAndStartAt empties the log; it goes on at offset, which becomes
 // the log start too.
 func (l *Log) TruncateFullyAndStartAt(offset kafka.Offset) error {
-	l.flushMu.Lock()
-	defer l.flushMu.Unlock()
+	defer l.excludeFlushes()()
 	l.mu.Lock()
 	defer l.unlock()
 	if err := l.writableLocked(); err != nil {

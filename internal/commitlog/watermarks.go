@@ -139,26 +139,43 @@ func (l *Log) DeleteRecordsTo(offset kafka.Offset) (kafka.Offset, error) {
 	if offset < 0 {
 		return 0, fmt.Errorf("%w: The offset %d for partition %s is not valid", ErrOffsetOutOfRange, offset, l.partition)
 	}
-	raised, err := l.MaybeIncrementStartOffset(offset)
-	if err != nil {
+	if _, err := l.MaybeIncrementStartOffset(offset); err != nil {
 		return 0, err
 	}
-	if raised {
-		if err := l.persistStart(); err != nil {
-			return 0, err
-		}
+	// Also when somebody else has raised it: what they made durable may not be yet.
+	if err := l.persistStart(); err != nil {
+		return 0, err
 	}
-	return l.StartOffset(), nil
+	start := l.StartOffset()
+	// The files go at once, as Kafka's do. What cannot be renamed now is left to
+	// retention: the records are deleted whatever becomes of the files.
+	if _, err := l.deleteBelowStart(); err != nil && l.Failure() != nil {
+		return 0, err
+	}
+	return start, nil
 }
 
-// persistStart has the owner write the log start offset (order O9). Called
-// without mu.
+// deleteBelowStart removes the segments below the log start offset.
+func (l *Log) deleteBelowStart() (int, error) {
+	return l.deleteOld(func(segs []aged) int {
+		return deletable(segs, l.highWatermark.get(), belowStart(l.start.get()))
+	}, false)
+}
+
+// persistStart has the owner write the log start offset (order O9), unless that
+// was done for one as high. Called without mu.
 func (l *Log) persistStart() error {
-	if l.opts.PersistLogStart == nil {
+	start := l.StartOffset()
+	if l.opts.PersistLogStart == nil || l.startKept.get() >= start {
 		return nil
 	}
-	if err := l.opts.PersistLogStart(l.StartOffset()); err != nil {
+	if err := l.opts.PersistLogStart(start); err != nil {
 		return l.writeErrorLocked("log start offset checkpoint", err)
 	}
-	return nil
+	for {
+		kept := l.startKept.Load()
+		if kept >= int64(start) || l.startKept.CompareAndSwap(kept, int64(start)) {
+			return nil
+		}
+	}
 }

@@ -223,6 +223,9 @@ func (s *State) TakeSnapshot(sync bool) (wrote bool, err error) {
 	}
 	if err != nil {
 		err = fmt.Errorf("producer snapshot %d: %w", s.mapEnd, err)
+		if vfs.IsSync(err) {
+			return false, err // nothing more is done in the directory
+		}
 		return false, errors.Join(err, s.cfg.FS.Remove(s.path(s.mapEnd)))
 	}
 	s.addSnapshot(s.mapEnd)
