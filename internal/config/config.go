@@ -131,6 +131,7 @@ type Broker struct {
 	LogLevel      string // trace, debug, info, warn, error
 	LogFormat     string // text, json
 	ShutdownGrace time.Duration
+	DiskReserve   Reserve // varve.disk.reserve
 
 	// Topic is what a topic without settings of its own has.
 	Topic Topic

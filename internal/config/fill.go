@@ -55,6 +55,7 @@ func (b *Broker) fill() {
 	b.LogLevel = strings.ToLower(b.text("varve.log.level"))
 	b.LogFormat = b.text("varve.log.format")
 	b.ShutdownGrace = b.ownDuration("varve.shutdown.grace")
+	b.DiskReserve, _ = ParseReserve(b.text("varve.disk.reserve"))
 	b.Topic = topicOver(nil, b)
 }
 

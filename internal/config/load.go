@@ -121,9 +121,7 @@ func checkOwn(k Key, v string) error {
 	case "varve.shutdown.grace":
 		_, err = ParseDuration(v)
 	case "varve.disk.reserve":
-		if !strings.HasSuffix(v, "%") {
-			_, err = ParseSize(v)
-		}
+		_, err = ParseReserve(v)
 	}
 	if err != nil {
 		return &ValueError{Key: k.Name, Value: v, Reason: err.Error()}

@@ -46,9 +46,17 @@ func (m *Manager) noteRoom(d *dir) {
 	d.full.mu.Lock()
 	defer d.full.mu.Unlock()
 	now := m.o.Now()
-	if !d.full.now.Load() || now.Sub(d.full.last) < roomAfter {
-		return
+	if !d.full.now.Load() || now.Sub(d.full.last) < roomAfter || d.space.refuses.Load() {
+		return // or producers are refused still, and the look at the disk ends both
 	}
 	d.full.now.Store(false)
 	m.o.Logger.Info("disk has room again, writes resume", "event", "disk-room", "dir", d.path, "durationMs", now.Sub(d.full.since).Milliseconds())
+}
+
+// passed ends a full disk that is known to have room. It returns since when it
+// was full; ok is false when it was not.
+func (f *fullDisk) passed() (since time.Time, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.since, f.now.Swap(false)
 }

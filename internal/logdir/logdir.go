@@ -49,6 +49,9 @@ type Options struct {
 	Scratch *commitlog.Scratch
 
 	Intervals Intervals
+	// Reserve is how many bytes of a disk of total bytes producers must leave
+	// free; 0 is none. Nil: the disks are not looked at.
+	Reserve func(total int64) int64
 	// Cleaner are the settings of compaction; nil: compacted topics are not compacted.
 	Cleaner *cleaner.Config
 
@@ -139,6 +142,7 @@ type dir struct {
 	made    leavings              // what Open made
 	offline atomic.Pointer[error] // sticky
 	full    fullDisk
+	space   space
 
 	// Set by Open and Load, then constant.
 	info        fs.FileInfo // of the path, as it was locked; nil when offline from the start

@@ -3,7 +3,6 @@ package logdir
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/varvelog/varve/internal/kafka"
@@ -71,15 +70,21 @@ func (m *Manager) Fail(tp kafka.TopicPartition, op string, err error) {
 
 // Health is the state of one partition's directory: a pointer that its user
 // keeps, to look at before each append without a lock.
-type Health struct{ offline *atomic.Pointer[error] }
+type Health struct{ dir *dir }
 
 // Err is nil while the directory is online. The zero Health is always online.
 func (h Health) Err() error {
-	if h.offline == nil {
+	if h.dir == nil {
 		return nil
 	}
-	if p := h.offline.Load(); p != nil {
-		return *p
+	return h.dir.err()
+}
+
+// Room is ErrLow while producers are refused. What the broker itself appends,
+// such as committed offsets, does not ask.
+func (h Health) Room() error {
+	if h.dir != nil && h.dir.space.refuses.Load() {
+		return ErrLow
 	}
 	return nil
 }
@@ -89,7 +94,7 @@ func (m *Manager) Health(tp kafka.TopicPartition) Health {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if p := m.logs[tp]; p != nil {
-		return Health{&p.dir.offline}
+		return Health{p.dir}
 	}
 	return Health{}
 }

@@ -45,7 +45,15 @@ func (j *jobs) start() bool {
 // every runs f after initial and then each period, until stop. A period of 0
 // or of centuries is never.
 func (j *jobs) every(initial, period time.Duration, f func()) {
-	if period <= 0 || period == math.MaxInt64 || !j.start() {
+	if period <= 0 || period == math.MaxInt64 {
+		return
+	}
+	j.loop(initial, func() time.Duration { f(); return period })
+}
+
+// loop runs f after initial and then each time after what f returns, until stop.
+func (j *jobs) loop(initial time.Duration, f func() time.Duration) {
+	if !j.start() {
 		return
 	}
 	go func() {
@@ -58,8 +66,7 @@ func (j *jobs) every(initial, period time.Duration, f func()) {
 				return
 			case <-timer.C:
 			}
-			f()
-			timer.Reset(period)
+			timer.Reset(f())
 		}
 	}()
 }
@@ -138,6 +145,9 @@ func (m *Manager) schedule() {
 	m.jobs.every(i.Initial, i.Retention, m.retain)
 	m.jobs.every(i.Initial, i.Flush, m.flushIdle)
 	m.jobs.every(i.ProducerExpired, i.ProducerExpired, m.expireProducers)
+	if m.o.Reserve != nil {
+		m.jobs.loop(m.lookAtSpace(), m.lookAtSpace)
+	}
 }
 
 // each calls f for every log whose directory is online.

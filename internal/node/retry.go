@@ -1,6 +1,11 @@
 package node
 
-import "time"
+import (
+	"errors"
+	"time"
+
+	"github.com/varvelog/varve/internal/commitlog"
+)
 
 // The wait before partitions that could not be opened are tried again doubles
 // from the first to the second.
@@ -43,4 +48,30 @@ func (n *Node) retryOnce() (left int) {
 		n.offsets.follow(n.groups, n.replicas, n.applied, n.self())
 	}
 	return left
+}
+
+// roomInterval is how often a start that found no room tries again.
+const roomInterval = 250 * time.Millisecond
+
+// awaitRoom writes what the start had to say and found no room for. Producers
+// are refused until then: their records would have a leader epoch that is not on
+// the disk.
+func (n *Node) awaitRoom() {
+	for {
+		timer := time.NewTimer(roomInterval)
+		select {
+		case <-n.stopping:
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		switch err := n.quorum.Settle(); {
+		case err == nil:
+			n.dirs.Hold(false)
+			n.log.Info("disk has room again, writes resume", "event", "disk-room", "dir", n.static.MetadataLogDir)
+			return
+		case !errors.Is(err, commitlog.ErrFull):
+			return // the metadata log has failed, and with it the node
+		}
+	}
 }

@@ -108,7 +108,8 @@ func (n *Node) openDirs() error {
 			Retention:       cfg.RetentionCheckInterval,
 			ProducerExpired: cfg.ProducerIDExpirationCheckInterval,
 		},
-		Now: n.opts.Now, Logger: n.log,
+		Reserve: cfg.DiskReserve.Of,
+		Now:     n.opts.Now, Logger: n.log,
 		OnOffline: n.offline,
 	}
 	if cfg.CleanerEnable {
@@ -183,6 +184,7 @@ func (n *Node) openQuorum() error {
 		RetentionTime:    cfg.MetadataMaxRetentionTime.Duration(),
 		SegmentBytes:     cfg.MetadataSegmentBytes,
 		SegmentTime:      cfg.MetadataSegmentTime.Duration(),
+		AwaitRoom:        true,
 		OnEmpty:          n.refuseOrphans,
 		OnFailure:        func(err error) { n.fail(fmt.Errorf("metadata log: %w", err)) },
 	})
@@ -318,6 +320,10 @@ func (n *Node) serve() error {
 		Replicas: n.replicas, Dirs: n.dirs, Now: n.opts.Now, Logger: n.log, LogLevel: n.opts.LogLevel,
 	})
 	n.gate.broker = n.broker
+	if n.quorum.EndStart() {
+		n.dirs.Hold(true)
+		n.background.Go(n.awaitRoom)
+	}
 	close(n.gate.open)
 	n.background.Go(n.maintain)
 	n.background.Go(n.retryPartitions)

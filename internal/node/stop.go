@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/varvelog/varve/internal/commitlog"
 )
 
 // Stop ends the node cleanly: requests first, then groups, then leadership,
@@ -32,7 +34,7 @@ func (n *Node) stop(ctx context.Context) error {
 	if n.Err() == nil {
 		// Leadership ends in the metadata before the logs are closed, so that no
 		// epoch is ever led by a log that is already shut.
-		errs = append(errs, wrap("end leadership", n.controller.ControlledShutdown()), wrap("fence", n.controller.Fence()))
+		errs = append(errs, n.tolerateFull("end leadership", n.controller.ControlledShutdown()), n.tolerateFull("fence", n.controller.Fence()))
 	}
 	errs = append(errs, wrap("close metadata log", n.quorum.Close()), wrap("close data directories", n.dirs.Close(n.brokerEpoch)))
 	err := errors.Join(append(errs, n.Err())...)
@@ -42,6 +44,16 @@ func (n *Node) stop(ctx context.Context) error {
 	}
 	n.log.Info("stopped", "event", "stopped", "durationMs", n.opts.Now().Sub(began).Milliseconds())
 	return nil
+}
+
+// tolerateFull lets a stop go on without what finds no room: a node that is not
+// fenced in the metadata is fenced by its next start.
+func (n *Node) tolerateFull(what string, err error) error {
+	if errors.Is(err, commitlog.ErrFull) {
+		n.log.Warn("stopping without it: the disk is full", "what", what, "err", err)
+		return nil
+	}
+	return wrap(what, err)
 }
 
 func wrap(what string, err error) error {

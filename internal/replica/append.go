@@ -43,6 +43,9 @@ type AppendInfo struct {
 func (p *Partition) Append(buf []byte, o AppendOptions) (AppendInfo, error) {
 	p.roleMu.RLock()
 	role, err := p.lead(kafka.NoLeaderEpoch)
+	if err == nil && o.Origin == commitlog.Client {
+		err = p.health.Room()
+	}
 	if err == nil && o.Fenced && o.InEpoch != role.LeaderEpoch {
 		err = ErrNotLeader
 	}
