@@ -4,7 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X github.com/varvelog/varve/internal/cli.Version=$(VERSION)
 BIN      = bin/varve
 
-.PHONY: all build run test race lint fuzz oracle bench bench-quick e2e clean help
+.PHONY: all build run test race lint fuzz oracle bench bench-quick e2e mutants clean help
 
 all: build
 
@@ -45,6 +45,9 @@ bench-quick: build ## a minute of it: the binary beside the bare system calls, r
 
 e2e: build ## foreign clients and Apache Kafka against the binary (needs Java, Python, Node; see e2e/README.md)
 	cd e2e && bash -o pipefail -c '$(GO) vet ./... && $(GO) test -count=1 -timeout 60m -parallel 3 -v . | grep --line-buffered -v "^=== "'
+
+mutants: ## deliberate faults in the code, one at a time: the tests must notice (SOME=4 tries four)
+	cd e2e && $(GO) run ./mutants -some $(or $(SOME),0)
 
 clean: ## remove what was built; ./data stays
 	rm -rf bin
