@@ -49,6 +49,10 @@ e2e: build ## foreign clients and Apache Kafka against the binary (needs Java, P
 mutants: ## deliberate faults in the code, one at a time: the tests must notice (SOME=4 tries four)
 	cd e2e && $(GO) run ./mutants -some $(or $(SOME),0)
 
+SOAK ?= 2h
+soak: build ## a small mixed load and restarts for SOAK: nothing lost, nothing grows (SOAK=90s to try; SOAK_ARGS, see e2e/soak)
+	cd e2e && $(GO) run ./soak -for $(SOAK) $(SOAK_ARGS)
+
 clean: ## remove what was built; ./data stays
 	rm -rf bin
 
