@@ -59,6 +59,8 @@ type Op struct {
 	New    string // the new name of a rename
 	Offset int64  // of a read, write or flush
 	Length int64  // bytes asked for; the new size of a truncate
+	// Data is what a write is about to write; it is the caller's.
+	Data [][]byte
 }
 
 // Fault is what becomes of an operation. The zero value lets it run.

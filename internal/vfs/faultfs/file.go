@@ -42,7 +42,7 @@ func (f *file) WritevAt(bufs [][]byte, off int64) (int64, error) {
 	for _, b := range bufs {
 		total += int64(len(b))
 	}
-	fault := f.fs.inject(Op{Kind: Write, Name: f.Name(), Offset: off, Length: total})
+	fault := f.fs.inject(Op{Kind: Write, Name: f.Name(), Offset: off, Length: total, Data: bufs})
 	if fault.Err == nil {
 		return f.File.WritevAt(bufs, off)
 	}
