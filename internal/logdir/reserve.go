@@ -15,10 +15,9 @@ import (
 type space struct {
 	refuses atomic.Bool // producers; low or held, changed under mu
 
-	mu                   sync.Mutex
-	low, held            bool
-	since                time.Time // of low
-	total, free, reserve int64
+	mu        sync.Mutex
+	low, held bool
+	since     time.Time // of low
 }
 
 // ErrLow refuses a producer on a disk whose free space is below the reserve. It
@@ -46,18 +45,17 @@ func (m *Manager) lookAtSpace() time.Duration {
 		if err != nil {
 			continue // not known here: each write finds out for itself
 		}
-		wait = min(wait, m.compare(d, total, free, m.o.Reserve(total)))
+		wait = min(wait, m.compare(d, free, m.o.Reserve(total)))
 	}
 	return wait
 }
 
 // compare notes and logs whether producers are refused. Room is a little more
 // than the reserve, so that the two do not take turns.
-func (m *Manager) compare(d *dir, total, free, reserve int64) (wait time.Duration) {
+func (m *Manager) compare(d *dir, free, reserve int64) (wait time.Duration) {
 	s := &d.space
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.total, s.free, s.reserve = total, free, reserve
 	switch {
 	case !s.low && free < reserve:
 		s.low, s.since = true, m.o.Now()
@@ -87,30 +85,4 @@ func (m *Manager) Hold(held bool) {
 		d.space.refuses.Store(d.space.low || held)
 		d.space.mu.Unlock()
 	}
-}
-
-// State is the state of a data directory, for metrics and readiness.
-type State struct {
-	Path   string
-	Online bool
-	// Refuses says that appends of producers are refused: the disk is full, or
-	// its free space below the reserve.
-	Refuses bool
-	// Total, Free and Reserve are bytes, as they were when the disk was last
-	// looked at; 0 when it never was.
-	Total, Free, Reserve int64
-}
-
-// States lists the directories. It asks no disk.
-func (m *Manager) States() []State {
-	list := make([]State, len(m.dirs))
-	for i, d := range m.dirs {
-		d.space.mu.Lock()
-		list[i] = State{
-			Path: d.path, Online: d.err() == nil, Refuses: d.space.refuses.Load() || d.full.now.Load(),
-			Total: d.space.total, Free: d.space.free, Reserve: d.space.reserve,
-		}
-		d.space.mu.Unlock()
-	}
-	return list
 }
