@@ -2,8 +2,11 @@ package commitlog
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
+
+	"github.com/varvelog/varve/internal/vfs"
 )
 
 // Close is the clean end of a log: everything is flushed, a producer snapshot
@@ -19,7 +22,10 @@ func (l *Log) Close() error {
 		return errors.Join(failed, l.Abandon())
 	}
 	err := l.closeClean()
-	if err != nil {
+	switch {
+	case vfs.IsFull(err):
+		err = &fullError{fmt.Errorf("%s: close: %w", l.partition, err)} // the disk is well, and the next start recovers
+	case err != nil:
 		err = l.fail("close", err)
 	}
 	return errors.Join(err, l.Abandon())
@@ -39,11 +45,12 @@ func (l *Log) closeClean() error {
 	l.mu.Lock()
 	defer l.unlock()
 	if l.epochOwed {
-		if err := l.replaceEpochs(); err != nil {
+		// Without room it stays owed: the next load finds out the same.
+		if err := l.replaceEpochs(); err != nil && !vfs.IsFull(err) {
 			return err
 		}
 	}
-	if _, err := l.producers.TakeSnapshot(true); err != nil {
+	if err := l.snapshot(l.producers); err != nil {
 		return err
 	}
 	for _, s := range l.segments.Load().segs {
