@@ -6,9 +6,11 @@ import (
 	"io/fs"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/varvelog/varve/internal/checkpoint"
+	"github.com/varvelog/varve/internal/vfs"
 )
 
 // Close is a clean stop (faults O14): the background tasks end, every log is
@@ -46,6 +48,22 @@ func (m *Manager) closeDir(d *dir, brokerEpoch int64) error {
 		m.goOffline(d, "stop", err)
 		return d.err()
 	}
+	err := m.closeFiles(d, brokerEpoch)
+	if err != nil && !vfs.IsFull(err) {
+		return err
+	}
+	if err != nil {
+		// Nothing is lost: what could not be written is found again. The lock file
+		// stays, because the next start may find no room to make it.
+		m.o.Logger.Warn("stopped without the clean marker: the disk is full, the next start recovers", "event", "disk-full", "dir", d.path, "err", err)
+		return nil
+	}
+	return m.removeLock(d)
+}
+
+// closeFiles closes the logs and says so on the disk: checkpoints, and last the
+// clean marker.
+func (m *Manager) closeFiles(d *dir, brokerEpoch int64) error {
 	if err := m.closeLogs(d); err != nil {
 		// What was closed is closed; without the marker all of it is recovered.
 		return err
@@ -58,16 +76,18 @@ func (m *Manager) closeDir(d *dir, brokerEpoch int64) error {
 			return err
 		}
 	}
-	if d.complete {
-		if err := checkpoint.WriteCleanShutdown(m.o.FS, d.path, brokerEpoch); err != nil {
-			m.goOffline(d, "stop", err)
-			return err
-		}
+	if !d.complete {
+		return nil
 	}
-	return m.removeLock(d)
+	err := checkpoint.WriteCleanShutdown(m.o.FS, d.path, brokerEpoch)
+	if err != nil && !vfs.IsFull(err) {
+		m.goOffline(d, "stop", err)
+	}
+	return err
 }
 
-// closeLogs closes the logs of a directory, several at a time.
+// closeLogs closes the logs of a directory, several at a time. An error that is
+// a full disk's is only that.
 func (m *Manager) closeLogs(d *dir) error {
 	list := m.partitions(d)
 	errs := make([]error, len(list))
@@ -85,6 +105,9 @@ func (m *Manager) closeLogs(d *dir) error {
 		})
 	}
 	wg.Wait()
+	if other := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return vfs.IsFull(err) }); errors.Join(other...) != nil {
+		return errors.Join(other...)
+	}
 	return errors.Join(errs...)
 }
 
