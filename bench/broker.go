@@ -25,6 +25,8 @@ type broker struct {
 	dir  string // of its data
 	port int
 	log  *os.File
+	// foreign: Apache Kafka, which ends with status 143 after a clean stop and takes its time to start.
+	foreign bool
 }
 
 // start runs the binary on an empty or existing data directory, bound to a processor (-1: any) and with
@@ -38,7 +40,7 @@ func start(binary, dir string, core, procs int) (*broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := []string{binary, "serve", "--data-dir", dir, "--listen", fmt.Sprintf("127.0.0.1:%d", port)}
+	args := []string{binary, "serve", "--data-dir", dir, "--listen", fmt.Sprintf("127.0.0.1:%d", port), "--override", "varve.http.listen="}
 	if core >= 0 {
 		self, err := os.Executable()
 		if err != nil {
@@ -56,7 +58,7 @@ func start(binary, dir string, core, procs int) (*broker, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
-	return &broker{cmd, dir, port, log}, nil
+	return &broker{cmd: cmd, dir: dir, port: port, log: log}, nil
 }
 
 // pinned binds this process to a processor and becomes the program of args. The binding is done in the process
@@ -91,7 +93,7 @@ func (b *broker) wait() (*client, error) {
 		if err == nil {
 			return k, nil
 		}
-		if time.Since(begin) > 30*time.Second || b.cmd.ProcessState != nil {
+		if time.Since(begin) > 90*time.Second || b.cmd.ProcessState != nil {
 			return nil, fmt.Errorf("broker does not listen: %w; see %s", err, b.log.Name())
 		}
 	}
@@ -102,7 +104,12 @@ func (b *broker) pid() int { return b.cmd.Process.Pid }
 // stop ends the broker as a clean stop does.
 func (b *broker) stop() error {
 	err := b.cmd.Process.Signal(syscall.SIGTERM)
-	return errors.Join(err, b.cmd.Wait(), b.log.Close())
+	ended := b.cmd.Wait()
+	var exit *exec.ExitError
+	if b.foreign && errors.As(ended, &exit) && exit.ExitCode() == 143 {
+		ended = nil
+	}
+	return errors.Join(err, ended, b.log.Close())
 }
 
 func version(binary string) string {
@@ -126,12 +133,7 @@ func newRig(o options, dir string, p floor.Placement) (*rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{broker: b}
-	if r.control, err = b.wait(); err != nil {
-		return nil, errors.Join(err, b.stop())
-	}
-	r.load, err = floor.Spawn(p.Load, 0, "child:load-broker")
-	return r, err
+	return rigOf(b, p)
 }
 
 // do runs one job and returns what the load generator saw and the CPU seconds that the broker used.

@@ -92,7 +92,12 @@ func measureLoad(o options, r *report) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, varve.stop()) }()
+	stopped := false
+	defer func() {
+		if !stopped {
+			err = errors.Join(err, varve.stop())
+		}
+	}()
 	runs, err := prepare(varve, cases)
 	if err != nil {
 		return err
@@ -103,6 +108,15 @@ func measureLoad(o options, r *report) (err error) {
 			if err := runs[i].once(varve, bare, &figures[i], round >= 0); err != nil {
 				return fmt.Errorf("%s: %w", runs[i].name, err)
 			}
+		}
+	}
+	if err := varve.stop(); err != nil {
+		return err
+	}
+	stopped = true
+	if o.classPath != "" {
+		if err := beside(o, r, cases, figures); err != nil {
+			return err
 		}
 	}
 	for i := range figures {

@@ -31,7 +31,10 @@ type options struct {
 	quick  bool
 	idle   time.Duration
 	starts int
+	kafka  string // yes, no, auto: measure Apache Kafka too
 	names  []string
+
+	classPath string // of Apache Kafka; empty: it is not measured
 }
 
 func main() {
@@ -48,6 +51,7 @@ func main() {
 	flag.BoolVar(&o.quick, "quick", false, "only the cases of the quick gate")
 	flag.DurationVar(&o.idle, "idle", 10*time.Second, "how long an idle broker is watched")
 	flag.IntVar(&o.starts, "starts", 30, "how often the broker is started")
+	flag.StringVar(&o.kafka, "kafka", "no", "measure Apache Kafka beside it: yes, no, or auto, which is yes where there is Java and Maven")
 	flag.Parse()
 	o.names = flag.Args()
 	if ended, err := inPrivateNetwork(); ended {
@@ -65,6 +69,9 @@ func run(o options) (err error) {
 	}
 	if o.dir, err = os.MkdirTemp(o.dir, "varve-bench-"); err != nil {
 		return err
+	}
+	if o.classPath, err = prepareKafka(o); err != nil {
+		return errors.Join(err, os.RemoveAll(o.dir))
 	}
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)

@@ -27,6 +27,17 @@ type figure struct {
 	FloorP50 []float64 `json:"floor_p50,omitempty"`
 	Rate     []float64 `json:"rate,omitempty"`
 
+	// Apache Kafka in the same run, and the floor beside it.
+	Kafka      []float64 `json:"kafka,omitempty"`
+	KafkaFloor []float64 `json:"kafka_floor,omitempty"`
+	KafkaP50   []float64 `json:"kafka_p50,omitempty"`
+	KafkaP99   []float64 `json:"kafka_p99,omitempty"`
+
+	// What varve needs of what Apache Kafka needs, and its bootstrap 95 % interval.
+	KafkaRatio float64 `json:"kafka_ratio,omitempty"`
+	KafkaLow   float64 `json:"kafka_ratio_low,omitempty"`
+	KafkaTop   float64 `json:"kafka_ratio_top,omitempty"`
+
 	// The quotient of the medians and its bootstrap 95 % interval.
 	Ratio    float64 `json:"ratio,omitempty"`
 	RatioLow float64 `json:"ratio_low,omitempty"`
@@ -39,10 +50,10 @@ type report struct {
 	figures []figure
 }
 
-const row = "%-46s %-22s %26s %26s %20s  %s\n"
+const row = "%-46s %-22s %26s %26s %20s %26s %20s  %s\n"
 
 func (r *report) header() {
-	fmt.Printf(row, "case", "", "varve", "floor", "ratio", "target")
+	fmt.Printf(row, "case", "", "varve", "floor", "ratio", "Apache Kafka", "Kafka / varve", "target")
 }
 
 func (r *report) add(f figure) {
@@ -50,11 +61,15 @@ func (r *report) add(f figure) {
 		f.Ratio = floor.Median(f.Varve) / floor.Median(f.Floor)
 		f.RatioLow, f.RatioTop = bootstrap(f.Varve, f.Floor)
 	}
+	if len(f.Kafka) > 0 {
+		f.KafkaRatio = floor.Median(f.Varve) / floor.Median(f.Kafka)
+		f.KafkaLow, f.KafkaTop = bootstrap(f.Varve, f.Kafka)
+	}
 	r.figures = append(r.figures, f)
-	fmt.Printf(row, f.Name, f.Unit, spread(f.Varve), spread(f.Floor), f.ratio(), f.verdict())
+	fmt.Printf(row, f.Name, f.Unit, spread(f.Varve), spread(f.Floor), f.ratio(), spread(f.Kafka), f.times(), f.verdict())
 	if len(f.P50) > 0 {
-		fmt.Printf(row, "  p50", "µs", spread(f.P50), spread(f.FloorP50), fmt.Sprintf("%.2f", floor.Median(f.P50)/floor.Median(f.FloorP50)), "")
-		fmt.Printf(row, "  p99", "µs", spread(f.P99), "", "", "")
+		fmt.Printf(row, "  p50", "µs", spread(f.P50), spread(f.FloorP50), fmt.Sprintf("%.2f", floor.Median(f.P50)/floor.Median(f.FloorP50)), spread(f.KafkaP50), quotient(f.KafkaP50, f.P50), "")
+		fmt.Printf(row, "  p99", "µs", spread(f.P99), "", "", spread(f.KafkaP99), quotient(f.KafkaP99, f.P99), "")
 	}
 }
 
@@ -75,6 +90,21 @@ func (f *figure) ratio() string {
 		return ""
 	}
 	return fmt.Sprintf("%.2f [%.2f–%.2f]", f.Ratio, f.RatioLow, f.RatioTop)
+}
+
+// times is how many times more Apache Kafka needs.
+func (f *figure) times() string {
+	if f.KafkaRatio == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f [%.1f–%.1f]", 1/f.KafkaRatio, 1/f.KafkaTop, 1/f.KafkaLow)
+}
+
+func quotient(a, b []float64) string {
+	if len(a) == 0 || len(b) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f", floor.Median(a)/floor.Median(b))
 }
 
 func (f *figure) verdict() string {
