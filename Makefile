@@ -44,7 +44,7 @@ bench-quick: build ## a minute of it: the binary beside the bare system calls, r
 	@$(MAKE) -C bench quick
 
 e2e: build ## foreign clients and Apache Kafka against the binary (needs Java, Python, Node; see e2e/README.md)
-	cd e2e && bash -o pipefail -c '$(GO) vet ./... && $(GO) test -count=1 -timeout 60m -parallel 3 -v . | grep --line-buffered -v "^=== "'
+	cd e2e && bash -o pipefail -c '$(GO) vet ./... && $(GO) test ./soak && $(GO) test -count=1 -timeout 60m -parallel 3 -v . | grep --line-buffered -v "^=== "'
 
 mutants: ## deliberate faults in the code, one at a time: the tests must notice (SOME=4 tries four)
 	cd e2e && $(GO) run ./mutants -some $(or $(SOME),0)
