@@ -92,7 +92,7 @@ func startBroker(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(l.Close())
 	path, err := exec.LookPath("varve")
 	ts.Check(err)
-	all := append([]string{"serve", "--data-dir", ts.MkAbs(args[0]), "--listen", addr, "--override", "group.initial.rebalance.delay.ms=0", "--override", "offsets.topic.num.partitions=4"}, args[1:]...)
+	all := append([]string{"serve", "--data-dir", ts.MkAbs(args[0]), "--listen", addr, "--override", "group.initial.rebalance.delay.ms=0", "--override", "offsets.topic.num.partitions=4", "--override", "varve.http.listen="}, args[1:]...)
 	b.cmd = exec.Command(path, all...)
 	b.cmd.Dir = ts.MkAbs(".")
 	b.cmd.Env = append(os.Environ(), "HOME="+ts.MkAbs("."))

@@ -71,7 +71,7 @@ func (a *app) serve(s *serveFlags) error {
 	defer cancel()
 	started := make(chan startResult, 1)
 	go func() {
-		n, err := node.Start(ctx, cfg, node.Options{Logger: log, LogLevel: level})
+		n, err := node.Start(ctx, cfg, node.Options{Logger: log, LogLevel: level, HTTP: true, Build: build()})
 		started <- startResult{n, err}
 	}()
 	return a.supervise(cfg, log, signals, started, cancel)

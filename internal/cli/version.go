@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/varvelog/varve/internal/admin"
 )
 
 func (a *app) versionCommand() *cobra.Command {
@@ -34,6 +36,15 @@ func (a *app) printVersion() {
 		of = " (" + *c + ")"
 	}
 	fmt.Fprintf(a.Stdout, "varve %s%s, Kafka level %s, %s, %s/%s\n", Version, of, kafkaLevel, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// build is what a running broker says of itself.
+func build() admin.Build {
+	b := admin.Build{Version: Version, Go: runtime.Version(), Kafka: kafkaLevel}
+	if c := commit(); c != nil {
+		b.Commit = *c
+	}
+	return b
 }
 
 // commit is the revision this program was built from, when the build says.

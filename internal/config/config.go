@@ -128,6 +128,9 @@ type Broker struct {
 	BrokerSessionTimeout             time.Duration
 	InitialBrokerRegistrationTimeout time.Duration
 
+	HTTPListen            string // empty = off
+	MetricsPartitionLimit int
+
 	LogLevel      string // trace, debug, info, warn, error
 	LogFormat     string // text, json
 	ShutdownGrace time.Duration

@@ -54,6 +54,8 @@ func (b *Broker) fill() {
 
 	b.LogLevel = strings.ToLower(b.text("varve.log.level"))
 	b.LogFormat = b.text("varve.log.format")
+	b.HTTPListen = b.text("varve.http.listen")
+	b.MetricsPartitionLimit = int(b.number("varve.metrics.partition.limit"))
 	b.ShutdownGrace = b.ownDuration("varve.shutdown.grace")
 	b.DiskReserve, _ = ParseReserve(b.text("varve.disk.reserve"))
 	b.Topic = topicOver(nil, b)

@@ -120,6 +120,8 @@ func checkOwn(k Key, v string) error {
 	switch k.Name {
 	case "varve.shutdown.grace":
 		_, err = ParseDuration(v)
+	case "varve.http.listen":
+		err = checkHTTPListen(v)
 	case "varve.disk.reserve":
 		_, err = ParseReserve(v)
 	}

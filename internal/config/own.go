@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"math"
+	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -18,10 +20,11 @@ func ownKeys() []Key {
 		own("varve.disk.reserve", TypeString, "auto", "", ClassM1, "Free space below which producers are refused while reads, commits and deletions go on: a size, a share of the disk such as 2%, 0 for none. auto: 1% of the disk, at least 64 MiB and at most 1 GiB, and never more than a twentieth of it."),
 		own("varve.fetch.path", TypeString, "auto", "[auto, sendfile, copy]", ClassM1, "How records go from a file to a connection."),
 		own("varve.format.auto", TypeBoolean, "true", "", ClassM1, "Format an empty or missing data directory at start."),
-		own("varve.http.listen", TypeString, "", "", ClassNote, "Address of the HTTP listener; empty is off."),
+		own("varve.http.listen", TypeString, "127.0.0.1:9644", "", ClassM1, "Address of the HTTP listener for metrics and health, HOST:PORT or the path of a unix socket; empty is off."),
 		own("varve.index.access", TypeString, "mmap", "[mmap, pread]", ClassM1, "How indexes are read."),
 		own("varve.log.format", TypeString, "text", "[text, json]", ClassM1, "Form of the broker's own log lines."),
 		own("varve.log.level", TypeString, "info", "(case insensitive) [trace, debug, info, warn, error]", ClassM1, "Least level of the broker's own log lines."),
+		own("varve.metrics.partition.limit", TypeInt, "10000", "[0,...]", ClassM1, "Most partitions for which the metrics page has series of their own."),
 		own("varve.shutdown.grace", TypeString, "30s", "", ClassM1, "How long a clean stop may take before it is cut short."),
 		own("varve.sync", TypeString, "kafka", "[kafka]", ClassM1, "When an acknowledged record is on the disk: kafka follows log.flush.*."),
 		own("varve.topic.auto.partitions.cap", TypeInt, "1000", "[1,...]", ClassM1, "Most partitions that automatic topic creation makes."),
@@ -91,4 +94,24 @@ func sizeUnit(s string) (int64, bool) {
 		return 1 << 40, true
 	}
 	return 0, false
+}
+
+// checkHTTPListen accepts HOST:PORT on this machine alone, and the path of a
+// unix socket: there is no authorisation yet for anybody else.
+func checkHTTPListen(v string) error {
+	if v == "" || strings.Contains(v, "/") {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(v)
+	if err != nil {
+		return fmt.Errorf("it is HOST:PORT, the path of a unix socket, or nothing")
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return fmt.Errorf("the port is not a number from 0 to 65535")
+	}
+	addr, err := netip.ParseAddr(host)
+	if host != "localhost" && (err != nil || !addr.IsLoopback()) {
+		return fmt.Errorf("it can only be an address of this machine's loopback, such as 127.0.0.1, or the path of a unix socket")
+	}
+	return nil
 }

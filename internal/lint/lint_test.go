@@ -25,8 +25,8 @@ const (
 // only packages of a lower number. Test packages have no number.
 var layers = map[string]int{
 	"internal/kafka": 0, "internal/invariant": 0,
-	"internal/vfs": 1, "internal/config": 1,
-	"internal/vfs/memfs": 2, "internal/vfs/faultfs": 2, "internal/vfs/tracefs": 2,
+	"internal/vfs": 1, "internal/config": 1, "internal/events": 1,
+	"internal/vfs/memfs": 2, "internal/vfs/failstop": 2, "internal/vfs/faultfs": 2, "internal/vfs/tracefs": 2,
 	"internal/record": 2, "internal/index": 2, "internal/checkpoint": 2, "internal/sendfile": 2, "internal/group": 2,
 	"internal/segment": 3, "internal/producer": 3, "internal/wire": 3, "internal/flusher": 3,
 	"internal/commitlog": 4, "internal/metadata": 4, "internal/server": 4,
@@ -35,6 +35,7 @@ var layers = map[string]int{
 	"internal/replica": 7, "internal/repair": 7, "internal/explain": 7,
 	"internal/coordinator": 8, "internal/controller": 8,
 	"internal/broker": 9,
+	"internal/admin":  10,
 	"internal/node":   12,
 	"internal/cli":    13,
 	"cmd/varve":       14,

@@ -16,6 +16,9 @@ func (n *Node) listen() error {
 	if len(n.listeners) > 0 {
 		return nil // bound before new directories were formatted
 	}
+	if err := n.listenHTTP(); err != nil {
+		return err
+	}
 	cfg := n.static
 	perIP := map[netip.Addr]int{}
 	for host, limit := range cfg.MaxConnectionsPerIPOverrides {
@@ -29,7 +32,7 @@ func (n *Node) listen() error {
 			}
 		}
 	}
-	admission := server.NewAdmission(server.Limits{
+	n.admission = server.NewAdmission(server.Limits{
 		RequestBytes:        max(0, cfg.QueuedMaxRequestBytes),
 		MaxConnections:      limit(cfg.MaxConnections),
 		MaxConnectionsPerIP: limit(cfg.MaxConnectionsPerIP),
@@ -45,7 +48,7 @@ func (n *Node) listen() error {
 		sc := server.Config{
 			Name: l.Name, Address: l.Address(), Backlog: cfg.SocketListenBacklog,
 			MaxRequestBytes: cfg.SocketRequestMaxBytes, IdleTimeout: cfg.ConnectionsMaxIdle,
-			Admission: admission, Buffers: buffers, Logger: n.log,
+			Admission: n.admission, Buffers: buffers, Logger: n.log,
 		}
 		// The kernel sizes the buffers better than a fixed number does.
 		if cfg.IsSet("socket.send.buffer.bytes") {

@@ -14,10 +14,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/varvelog/varve/internal/admin"
 	"github.com/varvelog/varve/internal/broker"
 	"github.com/varvelog/varve/internal/config"
 	"github.com/varvelog/varve/internal/controller"
 	"github.com/varvelog/varve/internal/coordinator"
+	"github.com/varvelog/varve/internal/events"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/logdir"
 	"github.com/varvelog/varve/internal/metadata"
@@ -35,6 +37,10 @@ type Options struct {
 	LogLevel *slog.LevelVar     // lets clients change the level; nil: they cannot
 	Now      func() time.Time   // nil: time.Now
 	Progress func(done, of int) // partitions opened so far; nil: not told
+	Build    admin.Build        // what /version and the metrics say
+	// HTTP opens the HTTP listener at its default address. An address that the
+	// configuration sets is always listened on.
+	HTTP bool
 }
 
 // Node is a running broker and controller.
@@ -55,6 +61,10 @@ type Node struct {
 	broker     *broker.Broker
 	gate       *gate
 	listeners  []*server.Listener
+	admission  *server.Admission // of all listeners
+	admin      *admin.Server     // nil without HTTP
+	events     *events.Log
+	view       view
 
 	brokerEpoch int64
 	loaded      bool // the data logs are open

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/varvelog/varve/internal/admin"
 	"github.com/varvelog/varve/internal/broker"
 	"github.com/varvelog/varve/internal/checkpoint"
 	"github.com/varvelog/varve/internal/cleaner"
@@ -83,6 +84,8 @@ func newNode(cfg *config.Broker, o Options) *Node {
 	}
 	n := &Node{opts: o, log: o.Logger, static: cfg, stopping: make(chan struct{}), failed: make(chan struct{}), gate: &gate{open: make(chan struct{})}}
 	n.cfg.Store(cfg)
+	n.log = n.countEvents(o.Logger)
+	n.show(admin.Starting)
 	return n
 }
 
@@ -243,12 +246,13 @@ func (n *Node) loadLogs() error {
 	image := n.quorum.Image()
 	n.applyDynamic(image)
 	n.replicas = replica.NewManager(replica.Options{Dirs: n.dirs, NodeID: n.self(), Broker: n.cfg.Load, Logger: n.log})
+	n.show(admin.Recovery)
 	began := n.opts.Now()
 	_, clean := n.dirs.CleanBrokerEpoch()
 	err := n.dirs.Load(logdir.LoadOptions{
 		Image:    image,
 		Config:   func(topic string) commitlog.Config { return logdir.LogConfig(n.replicas.TopicSettings(image, topic)) },
-		Progress: n.opts.Progress,
+		Progress: n.progress,
 	})
 	if err != nil {
 		return err
@@ -327,6 +331,8 @@ func (n *Node) serve() error {
 	close(n.gate.open)
 	n.background.Go(n.maintain)
 	n.background.Go(n.retryPartitions)
+	n.background.Go(n.closeSimilar)
+	n.show(admin.Running)
 	return nil
 }
 
@@ -367,6 +373,8 @@ func (n *Node) offline(o logdir.Offline, online int) {
 
 // abandon undoes a start that did not get through.
 func (n *Node) abandon() {
+	n.closeHTTP()
+	defer n.events.Close(time.Time{})
 	for _, l := range n.listeners {
 		l.Close()
 	}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
+
+	"github.com/varvelog/varve/internal/admin"
 
 	"github.com/varvelog/varve/internal/commitlog"
 )
@@ -21,6 +24,7 @@ func (n *Node) Stop(ctx context.Context) error {
 func (n *Node) stop(ctx context.Context) error {
 	began := n.opts.Now()
 	n.log.Info("stopping", "event", "stopping")
+	n.show(admin.Stopping)
 	close(n.stopping)
 	var errs []error
 	for _, l := range n.listeners {
@@ -37,6 +41,8 @@ func (n *Node) stop(ctx context.Context) error {
 		errs = append(errs, n.tolerateFull("end leadership", n.controller.ControlledShutdown()), n.tolerateFull("fence", n.controller.Fence()))
 	}
 	errs = append(errs, wrap("close metadata log", n.quorum.Close()), wrap("close data directories", n.dirs.Close(n.brokerEpoch)))
+	n.closeHTTP()
+	defer n.events.Close(time.Time{})
 	err := errors.Join(append(errs, n.Err())...)
 	if err != nil {
 		n.log.Error("stopped, not cleanly", "event", "stopped", "err", err)

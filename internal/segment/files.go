@@ -140,3 +140,10 @@ func (s *Segment) cool() {
 		s.opts.OnError(err)
 	}
 }
+
+// Open is how many sealed segments are open, and how many may be.
+func (c *Files) Open() (open, limit int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open), c.limit
+}

@@ -285,3 +285,6 @@ func (a *Admission) RequestBytes() int64 {
 	defer a.mu.Unlock()
 	return a.used
 }
+
+// RequestBytesLimit is the most memory that requests may hold.
+func (a *Admission) RequestBytesLimit() int64 { return a.limits.RequestBytes }

@@ -91,6 +91,8 @@ type Conn struct {
 	req     Request
 	greeted bool // a complete request has come
 
+	requests atomic.Int64 // complete ones; written by the connection's goroutine alone
+
 	clientID string // of the last request
 	software Software
 	state    any
@@ -193,6 +195,7 @@ func (c *Conn) handle(frame []byte) error {
 	if err != nil {
 		return err
 	}
+	c.requests.Store(c.requests.Load() + 1)
 	c.req.Header = h
 	if c.clientID != string(h.ClientID) { // costs nothing while the client keeps its id
 		c.clientID = string(h.ClientID)

@@ -33,8 +33,10 @@ type Listener struct {
 
 	similar similar // records about connections
 
-	mu    sync.Mutex
-	conns map[*Conn]struct{}
+	mu       sync.Mutex
+	conns    map[*Conn]struct{}
+	accepted int64 // connections so far; guarded by mu
+	requests int64 // of connections that are closed; guarded by mu
 
 	spare *os.File // a descriptor kept for the moment when there is no other; owned by the accept loop
 }
@@ -201,6 +203,7 @@ func (l *Listener) admit(tcp *net.TCPConn) {
 	}
 	l.mu.Lock()
 	l.conns[c] = struct{}{}
+	l.accepted++
 	l.mu.Unlock()
 	if l.isStopping() { // beginStop may have missed it
 		c.end()
@@ -214,6 +217,7 @@ func (l *Listener) forget(c *Conn) {
 	l.cfg.Admission.disconnect(c)
 	l.mu.Lock()
 	delete(l.conns, c)
+	l.requests += c.requests.Load()
 	l.mu.Unlock()
 }
 
