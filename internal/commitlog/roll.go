@@ -144,6 +144,7 @@ func (l *Log) segmentOptions() segment.Options {
 		Now: l.now(), SegmentBytes: int64(c.SegmentBytes), Files: l.opts.Files,
 		OnError: func(err error) { l.logger.Warn("deleted segment", "partition", l.partition, "error", err) },
 	}
+	l.watch(&o)
 	if limit := min(c.SegmentJitterMs, c.SegmentMs); limit > 0 && l.opts.Jitter != nil {
 		o.RollJitterMs = l.opts.Jitter(limit)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 
 	"github.com/varvelog/varve/internal/kafka"
@@ -235,8 +234,12 @@ func (v *view) read(b []byte, at int64) error {
 	return readFull(v.file, b, at)
 }
 
-// IsUnreadable tells an error of an index file from one that only says that its
-// segment has gone: the file is shorter than it was, or the disk does not answer.
-func IsUnreadable(err error) bool {
-	return err != nil && !errors.Is(err, ErrClosed) && !errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.ErrUnexpectedEOF)
+// IsShort reports that an index file ended before its entries did: it was cut
+// under the running process.
+func IsShort(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }
+
+// InMemory reports that lookups are answered from memory, see PublishHeap.
+func (x *mapped) InMemory() bool {
+	v := x.cur.Load()
+	return v != nil && v.heap
 }

@@ -103,10 +103,20 @@ func (s *Segment) FindByTimestamp(ts kafka.Timestamp, from kafka.Offset, dec *re
 		return TimeMatch{}, false, err
 	}
 	defer h.release()
-	// Where the time index cannot be read, the walk begins at the first record.
+	// Where the time index cannot be read, or its entry does not fit the log, the
+	// walk begins at the first record.
 	near := from
-	if entry, err := s.times.Lookup(ts); err == nil {
-		near = max(near, entry.Offset)
+	if s.timesUsable(f) {
+		switch entry, err := s.times.Lookup(ts); {
+		case err != nil:
+			s.doubtTimes()
+		case entry.Timestamp >= 0 && entry.Offset > from:
+			if fits, err := s.timeEntryFits(f, entry); err == nil && fits {
+				near = entry.Offset
+			} else {
+				s.doubtTimes()
+			}
+		}
 	}
 	return s.findRecord(f, near, dec,
 		func(h *record.Header) bool { return h.MaxTimestamp >= ts },

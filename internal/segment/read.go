@@ -1,10 +1,12 @@
 package segment
 
 import (
+	"errors"
 	"math"
 
 	"github.com/varvelog/varve/internal/index"
 	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/record"
 	"github.com/varvelog/varve/internal/vfs"
 )
 
@@ -69,6 +71,19 @@ func (s *Segment) read(f vfs.File, start kafka.Offset, o ReadOptions) (ReadInfo,
 	if err != nil || !ok {
 		return ReadInfo{}, false, err
 	}
+	if damaged := s.Damaged(); damaged != nil {
+		// What is known to be damaged is not sent: the answer ends before it, and the
+		// next fetch, which begins in it, is refused.
+		if d := damagedAt(damaged, start, at.Byte); d != nil {
+			return ReadInfo{}, false, explain(f, d.err())
+		}
+		for i := range damaged {
+			if damaged[i].Position > at.Byte {
+				o.Limit = min(o.Limit, damaged[i].Position)
+				break
+			}
+		}
+	}
 	info := ReadInfo{Position: at.Byte, FirstBatch: at.Size}
 	allowed := max(0, o.MaxBytes)
 	if o.MinOneBatch {
@@ -85,7 +100,9 @@ func (s *Segment) read(f vfs.File, start kafka.Offset, o ReadOptions) (ReadInfo,
 func (s *Segment) locate(f vfs.File, start kafka.Offset, o ReadOptions) (Location, bool, error) {
 	end := s.size.Load()
 	if o.Known && o.Hint < end {
-		return findFrom(f, o.Hint, end, start)
+		if at, ok, err := findFrom(f, o.Hint, end, start); !errors.Is(err, record.ErrCorrupt) {
+			return at, ok, err
+		}
 	}
 	r := s.ring.Load()
 	if r == nil {
@@ -139,4 +156,14 @@ func (s *Segment) UpperBound(from index.Position, size int32) (bound kafka.Offse
 func (s *Segment) CollectAborted(dst []index.AbortedTxn, from, bound kafka.Offset) (list []index.AbortedTxn, complete bool, err error) {
 	s.touch()
 	return s.txns.Collect(dst, from, bound)
+}
+
+// ReadCold is ReadAt without a trace in the page cache, for the scrub.
+func (s *Segment) ReadCold(p []byte, off int64) (int, error) {
+	h, f, err := s.use()
+	if err != nil {
+		return 0, err
+	}
+	defer h.release()
+	return vfs.ReadCold(f, p, off)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/varvelog/varve/internal/index"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/record"
 	"github.com/varvelog/varve/internal/vfs"
@@ -42,13 +43,21 @@ func explain(f vfs.File, err error) error {
 }
 
 // walk calls visit for the batch headers from the index entry at or before near
-// on, until it returns false. It begins at the start of the .log when the index
-// cannot be read, or when its entry does not fit the batch that it points at: a
-// damaged index costs time and nothing else.
+// on, until it returns false, and passes over what is known to be damaged. It
+// begins at the start of the .log when the index cannot be read, is being made
+// anew, or when its entry does not fit the batch that it points at: a damaged
+// index costs time and nothing else.
 func (s *Segment) walk(f vfs.File, end int64, near kafka.Offset, visit func(sc *record.Scanner) bool) error {
-	entry, span, err := s.offsets.LookupSpan(near)
-	if err != nil || entry.Byte < 0 || entry.Byte >= end {
-		entry.Byte = 0
+	damaged := s.Damaged()
+	var entry index.Position
+	span := int64(-1)
+	if s.offsetsUsable(f) {
+		var err error
+		entry, span, err = s.offsets.LookupSpan(near)
+		if err != nil || entry.Byte < 0 || entry.Byte >= end {
+			entry.Byte = 0
+			s.doubtOffsets()
+		}
 	}
 	sc := search(f, entry.Byte, end)
 	defer giveBack(sc)
@@ -57,15 +66,16 @@ func (s *Segment) walk(f vfs.File, end int64, near kafka.Offset, visit func(sc *
 		// and reading what is between them would be for nothing.
 		sc.Reset(f, entry.Byte, end)
 	}
-	if entry.Byte > 0 && !(sc.Next() && sc.Header().BaseOffset >= s.base && sc.Header().LastOffset <= entry.Offset) {
-		sc.Reset(f, 0, end)
-		sc.ReadAhead()
-		entry.Byte = 0
+	if entry.Byte > 0 && damagedAt(damaged, kafka.NoOffset, entry.Byte) == nil {
+		if !(sc.Next() && sc.Header().BaseOffset >= s.base && sc.Header().LastOffset <= entry.Offset) {
+			s.doubtOffsets()
+			sc.Reset(f, 0, end)
+			sc.ReadAhead()
+		} else if !visit(sc) {
+			return nil
+		}
 	}
-	if entry.Byte > 0 && !visit(sc) {
-		return nil
-	}
-	for sc.Next() {
+	for nextGood(f, sc, damaged, end) {
 		if !visit(sc) {
 			return nil
 		}
@@ -73,15 +83,48 @@ func (s *Segment) walk(f vfs.File, end int64, near kafka.Offset, visit func(sc *
 	return explain(f, sc.Err())
 }
 
-// find returns the first batch whose last offset is at or after target.
-func (s *Segment) find(f vfs.File, end int64, target kafka.Offset) (at Location, ok bool, err error) {
-	err = s.walk(f, end, target, func(sc *record.Scanner) bool {
-		if sc.Header().LastOffset >= target {
-			at, ok = Location{sc.Position(), int64(sc.Header().Size)}, true
+// nextGood is sc.Next, past what is known to be damaged.
+func nextGood(f vfs.File, sc *record.Scanner, damaged []BadRange, end int64) bool {
+	for {
+		found := sc.Next()
+		if damaged == nil {
+			return found
 		}
-		return !ok
-	})
-	return at, ok, err
+		at := sc.Position()
+		if !found {
+			at = sc.ValidEnd()
+		}
+		to := behind(damaged, at)
+		if to == at {
+			return found
+		}
+		sc.Reset(f, to, end)
+		sc.ReadAhead()
+	}
+}
+
+// find returns the first batch whose last offset is at or after target. When the
+// framing breaks on the way it is found how far the damage reaches, and the walk
+// goes on behind it.
+func (s *Segment) find(f vfs.File, end int64, target kafka.Offset) (at Location, ok bool, err error) {
+	for {
+		damaged := s.Damaged()
+		if d := damagedAt(damaged, target, -1); d != nil {
+			return Location{}, false, explain(f, d.err())
+		}
+		next := s.base
+		err = s.walk(f, end, target, func(sc *record.Scanner) bool {
+			h := sc.Header()
+			if h.LastOffset >= target {
+				at, ok = Location{sc.Position(), int64(h.Size)}, true
+			}
+			next = h.NextOffset()
+			return !ok
+		})
+		if err == nil || s.opts.OnDamage == nil || !s.meet(f, err, next) {
+			return at, ok, err
+		}
+	}
 }
 
 // findFrom does the same from a byte at which a batch starts.

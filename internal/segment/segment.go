@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/varvelog/varve/internal/index"
 	"github.com/varvelog/varve/internal/invariant"
@@ -57,6 +58,16 @@ type Options struct {
 	// OnError is told about a close or an unlinking that failed after the last
 	// reader had gone, when its owner no longer waits. May be nil.
 	OnError func(error)
+	// OnDamage is told once about each part of the .log that turns out to be
+	// damaged, OnRebuilt about each index that was made anew for it was wrong. An
+	// error of the disk on that way goes to OnRebuildError, a page of a mapped index
+	// that cannot be read or written to OnFault. All may be nil.
+	OnDamage       func(path string, d BadRange)
+	OnRebuilt      func(Rebuilt)
+	OnRebuildError func(error)
+	OnFault        func(path string, page int64, write bool, err error)
+	// Clock measures how long a rebuild takes; nil: that is not said.
+	Clock func() time.Time
 }
 
 // Segment is one .log file and its indexes. Its files are opened at their first
@@ -100,6 +111,12 @@ type Segment struct {
 	// coolMu is held while the segment is closed for want of use, and while its
 	// owner makes it active or lets it go.
 	coolMu sync.Mutex
+
+	// What is known to be wrong with the .log, and of the indexes.
+	damage    atomic.Pointer[[]BadRange]
+	damageMu  sync.Mutex // one change of damage at a time
+	offsetVet vetting
+	timeVet   vetting
 
 	mu     sync.Mutex // opening the .log, renaming and closing
 	dir    string     // guarded by mu
@@ -185,7 +202,7 @@ func (h *hold) drop() (last bool, err error) {
 func Open(fsys vfs.FS, dir string, base kafka.Offset, o Options) (*Segment, error) {
 	s := &Segment{fs: fsys, base: base, opts: o, dir: dir, suffix: o.Suffix, created: o.Now, rolling: kafka.NoTimestamp, files: o.Files}
 	at := func(ext string) index.Options {
-		return index.Options{FS: fsys, Path: s.pathLocked(ext), Base: base, MaxBytes: o.MaxIndexBytes, ReadOnly: o.ReadOnly}
+		return index.Options{FS: fsys, Path: s.pathLocked(ext), Base: base, MaxBytes: o.MaxIndexBytes, ReadOnly: o.ReadOnly, OnFault: o.OnFault}
 	}
 	s.offsets = index.NewOffset(at(IndexExt))
 	s.times = index.NewTime(at(TimeIndexExt))

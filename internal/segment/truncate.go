@@ -19,6 +19,9 @@ func (s *Segment) TruncateTo(offset kafka.Offset, now kafka.Timestamp) (cut int6
 	if err != nil {
 		return 0, err
 	}
+	if err := s.VetIndexes(); err != nil {
+		return 0, err
+	}
 	s.activate()
 	f, err := s.file()
 	if err != nil {
@@ -33,10 +36,11 @@ func (s *Segment) TruncateTo(offset kafka.Offset, now kafka.Timestamp) (cut int6
 	if err := errors.Join(s.offsets.TruncateTo(offset), s.times.TruncateTo(offset), s.txns.TruncateTo(offset)); err != nil {
 		return 0, err
 	}
-	if err := s.Activate(); err != nil {
+	if err := s.lengthenIndexes(); err != nil {
 		return 0, err
 	}
 	if ok {
+		s.forgetDamage(at.Byte)
 		size := s.size.Load()
 		s.size.Store(at.Byte) // no new reader sees what goes
 		s.ring.Store(nil)
@@ -57,8 +61,27 @@ func (s *Segment) TruncateTo(offset kafka.Offset, now kafka.Timestamp) (cut int6
 }
 
 // Activate gives the indexes the length that those of an active segment have.
+// Those that are wrong are made anew before: entries are added to them.
 func (s *Segment) Activate() error {
+	if err := s.VetIndexes(); err != nil {
+		return err
+	}
 	s.activate()
+	return s.lengthenIndexes()
+}
+
+func (s *Segment) lengthenIndexes() error {
+	// One that could not be written to the disk is begun anew: lookups walk.
+	if s.offsets.InMemory() {
+		if err := s.offsets.Truncate(); err != nil {
+			return err
+		}
+	}
+	if s.times.InMemory() {
+		if err := s.times.Truncate(); err != nil {
+			return err
+		}
+	}
 	return errors.Join(s.offsets.Resize(), s.times.Resize())
 }
 

@@ -1,0 +1,31 @@
+package commitlog
+
+import (
+	"github.com/varvelog/varve/internal/segment"
+)
+
+// watch has a segment of the log tell what it finds wrong with its files.
+func (l *Log) watch(o *segment.Options) {
+	o.Clock = l.opts.Now
+	o.OnDamage = func(path string, d segment.BadRange) {
+		l.logger.Error("corrupt batch", "event", "corrupt-batch", "topic", l.partition.Topic, "partition", l.partition.Partition,
+			"file", path, "position", d.Position, "offset", d.First, "reason", d.Reason, "found", d.Found, "expected", d.Want)
+	}
+	o.OnRebuilt = func(r segment.Rebuilt) {
+		l.logger.Warn("index rebuilt", "event", "index-rebuilt", "topic", l.partition.Topic, "partition", l.partition.Partition,
+			"file", r.Path, "reason", r.Reason, "entries", r.Entries, "durationMs", r.Duration, "inMemory", r.InMemory)
+	}
+	o.OnRebuildError = func(err error) { l.noteSync("rebuild index", err) }
+	o.OnFault = func(path string, page int64, write bool, err error) {
+		what := "mapped page cannot be read"
+		if write {
+			what = "mapped page cannot be written"
+		}
+		l.logger.Error(what, "event", "map-fault", "topic", l.partition.Topic, "partition", l.partition.Partition, "file", path, "page", page, "err", err)
+	}
+}
+
+// ReadError classifies an error of a read that somebody else made in a segment
+// of the log, the scrub: damaged bytes are ErrCorrupt, a disk that does not answer
+// is ErrStorage.
+func (l *Log) ReadError(err error) error { return l.readError(err) }
