@@ -27,6 +27,7 @@ func (m *Manager) Close(brokerEpoch int64) error {
 	defer m.changing.Unlock()
 	m.stopCleaner()
 	m.jobs.stop()
+	m.waitForFlushers()
 	var wg sync.WaitGroup
 	errs := make([]error, len(m.dirs))
 	for i, d := range m.dirs {

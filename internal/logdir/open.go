@@ -36,6 +36,7 @@ func Open(o Options) (*Manager, error) {
 	for _, path := range o.Dirs {
 		m.dirs = append(m.dirs, &dir{path: path, brokerEpoch: checkpoint.NoBrokerEpoch})
 	}
+	m.stopAtFailedSyncs()
 	m.jobs.init()
 	m.newCleaner()
 	if err := m.open(); err != nil {

@@ -144,6 +144,7 @@ func (m *Manager) schedule() {
 	m.jobs.every(i.HighWatermark, i.HighWatermark, func() { m.checkpointAll(highWatermarks) })
 	m.jobs.every(i.Initial, i.Retention, m.retain)
 	m.jobs.every(i.Initial, i.Flush, m.flushIdle)
+	m.jobs.every(i.Synced, i.Synced, m.checkpointSynced)
 	m.jobs.every(i.ProducerExpired, i.ProducerExpired, m.expireProducers)
 	if m.o.Reserve != nil {
 		m.jobs.loop(m.lookAtSpace(), m.lookAtSpace)

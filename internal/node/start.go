@@ -108,6 +108,7 @@ func (n *Node) openDirs() error {
 			LogStart:        cfg.FlushStartOffsetCheckpointInterval,
 			HighWatermark:   cfg.HighWatermarkCheckpointInterval,
 			Flush:           flushInterval(cfg),
+			Synced:          logdir.SyncedInterval,
 			Retention:       cfg.RetentionCheckInterval,
 			ProducerExpired: cfg.ProducerIDExpirationCheckInterval,
 		},
@@ -179,7 +180,7 @@ func (n *Node) openQuorum() error {
 	}
 	var err error
 	n.quorum, err = quorum.Open(quorum.Options{
-		FS: n.opts.FS, Dir: cfg.MetadataLogDir, NodeID: cfg.NodeID, DirectoryID: id, Now: n.opts.Now, Logger: n.log,
+		FS: n.dirs.FS(), Dir: cfg.MetadataLogDir, NodeID: cfg.NodeID, DirectoryID: id, Now: n.opts.Now, Logger: n.log,
 		IdleInterval:     idleInterval(cfg),
 		SnapshotBytes:    cfg.MetadataSnapshotBytes,
 		SnapshotInterval: cfg.MetadataSnapshotInterval.Duration(),

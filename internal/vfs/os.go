@@ -64,6 +64,16 @@ func SameDirectory(a, b fs.FileInfo) (same, known bool) {
 	return os.SameFile(a, b), true
 }
 
+// Device is the number of the file system that a file of the real disk lies on;
+// ok is false for files of other disks.
+func Device(info fs.FileInfo) (number uint64, ok bool) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, false
+	}
+	return uint64(st.Dev), true
+}
+
 func (f *osFile) Name() string { return f.file.Name() }
 
 func (f *osFile) ReadAt(p []byte, off int64) (int, error) { return f.file.ReadAt(p, off) }

@@ -1,0 +1,186 @@
+package logdir
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/varvelog/varve/internal/checkpoint"
+	"github.com/varvelog/varve/internal/commitlog"
+	"github.com/varvelog/varve/internal/vfs/faultfs"
+	"github.com/varvelog/varve/internal/vfs/memfs"
+)
+
+// syncing makes a topic one that syncs each append.
+func syncing(log *commitlog.Log) *commitlog.Log {
+	c := *log.Config()
+	c.FlushMessages = 1
+	log.SetConfig(c)
+	return log
+}
+
+func TestRecoveryPointsOfTopicsThatSyncFollowWithinSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := memfs.New()
+		format(t, disk, "/data")
+		o := options(disk, "/data")
+		o.Intervals, o.Now = DefaultIntervals(), clock()
+		m := load(t, o, nil)
+		synced, other := syncing(create(t, m, "synced", 0)), create(t, m, "other", 0)
+		appendRecords(t, synced, 4)
+		appendRecords(t, other, 4)
+		time.Sleep(SyncedInterval + time.Millisecond)
+		synctest.Wait()
+		if got, want := readFile(t, disk, "/data/"+checkpoint.RecoveryPointFile), "0\n2\nother 0 0\nsynced 0 4\n"; got != want {
+			t.Errorf("recovery points %q after %v, want %q", got, SyncedInterval, want)
+		}
+	})
+}
+
+func TestDirectoriesOfOneFileSystemShareAFlusher(t *testing.T) {
+	disk := memfs.New()
+	format(t, disk, "/a", "/b")
+	m := load(t, options(disk, "/a", "/b"), nil)
+	if m.dirs[0].flusher == nil || m.dirs[0].flusher != m.dirs[1].flusher {
+		t.Error("two directories of one disk have two flushers")
+	}
+}
+
+// TestAFailedSyncTakesItsDirectoryOfflineAndNoOther fails each sync in one of
+// two directories in turn, while topics are made, written, rolled, deleted from,
+// checkpointed and closed. From then on nothing is changed in that directory, and
+// the other one serves.
+func TestAFailedSyncTakesItsDirectoryOfflineAndNoOther(t *testing.T) {
+	n := 0
+	for failSyncIn(t, n+1) {
+		n++
+	}
+	if n < 25 {
+		t.Errorf("the workload syncs %d times in the directory, want 25 at least", n)
+	}
+}
+
+func failSyncIn(t *testing.T, nth int) (hit bool) {
+	t.Helper()
+	disk := memfs.New()
+	format(t, disk, "/a", "/b")
+	armed, syncs := false, 0
+	var failed faultfs.Op
+	fsys := faultfs.Wrap(disk, func(op faultfs.Op) faultfs.Fault {
+		if !armed || !op.Kind.Changes() || op.Name != "/a" && !strings.HasPrefix(op.Name, "/a/") {
+			return faultfs.Fault{}
+		}
+		if hit {
+			t.Errorf("sync %d (%s %s) failed, and then: %s %s", nth, failed.Kind, failed.Name, op.Kind, op.Name)
+		}
+		switch op.Kind {
+		case faultfs.Sync, faultfs.SyncDir, faultfs.Flush:
+			if syncs++; syncs == nth {
+				hit, failed = true, op
+				return faultfs.Fault{Err: syscall.EIO}
+			}
+		}
+		return faultfs.Fault{}
+	})
+	var lines logLines
+	var told atomic.Int32
+	offline := make(chan int, 8)
+	o := logTo(options(fsys, "/a", "/b"), &lines)
+	o.OnOffline = func(_ Offline, online int) { told.Add(1); offline <- online }
+	m, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.abandon()
+	if err := m.Load(LoadOptions{Config: testConfig}); err != nil {
+		t.Fatal(err)
+	}
+	for range backgroundJobs {
+		m.jobs.slots <- struct{}{} // so that what is done in the background is done at once
+	}
+	armed = true
+	logs := map[string]*commitlog.Log{}
+	make := func(topic string) {
+		if log, err := m.Create(NewPartition{Partition: tpOf(topic, 0), TopicID: topicID(topic), Config: testConfig(topic)}); err == nil {
+			logs[topic] = syncing(log)
+		} else if !hit {
+			t.Fatal(err)
+		}
+	}
+	work := func(log *commitlog.Log) error {
+		if log == nil {
+			return nil
+		}
+		for range 3 {
+			for range 2 {
+				if err := tryAppend(log, 3); err != nil {
+					return err
+				}
+			}
+			if err := log.Roll(); err != nil {
+				return err
+			}
+		}
+		_, err := log.DeleteRecordsTo(8)
+		return err
+	}
+	for _, topic := range []string{"one", "two", "three", "four"} {
+		make(topic)
+	}
+	var errA error
+	for topic, log := range logs {
+		err := work(log)
+		if strings.HasPrefix(log.Dir(), "/b") && err != nil {
+			t.Errorf("sync %d in /a failed, and %s in /b: %v", nth, topic, err)
+		} else if err != nil {
+			errA = err
+		}
+	}
+	m.checkpointSynced()
+	m.retain()
+	m.checkpointAll(highWatermarks)
+	m.checkpointAll(logStarts)
+	m.storeEpochs()
+	if hit {
+		m.goOffline(m.dirs[0], "test", errors.New("the news of it may be late")) // waits for nothing
+		if errA != nil && !errors.Is(errA, commitlog.ErrStorage) && !errors.Is(errA, ErrOffline) {
+			t.Errorf("sync %d: %v, want a storage error", nth, errA)
+		}
+		for topic, log := range logs {
+			err := tryAppend(log, 1)
+			if strings.HasPrefix(log.Dir(), "/b") != (err == nil) {
+				t.Errorf("sync %d in /a failed; append to %s in %s: %v", nth, topic, log.Dir(), err)
+			}
+		}
+		if online := <-offline; online != 1 {
+			t.Errorf("sync %d: %d directories are said to be online, want 1", nth, online)
+		}
+		if strings.Count(lines.text(), "event=dir-offline") != 1 {
+			t.Errorf("sync %d: log:\n%s", nth, lines.text())
+		}
+	}
+	err = m.Close(7)
+	if hit && err == nil {
+		t.Errorf("sync %d (%s %s) failed and the stop was clean", nth, failed.Kind, failed.Name)
+	}
+	if _, ok := readMarkerOf(t, disk, "/b"); hit && !ok {
+		t.Errorf("sync %d in /a failed and /b has no clean marker", nth)
+	}
+	if _, ok := readMarkerOf(t, disk, "/a"); hit && ok && !strings.Contains(failed.Name, checkpoint.CleanShutdownFile) && failed.Kind != faultfs.SyncDir {
+		t.Errorf("sync %d (%s %s) failed and /a has the clean marker", nth, failed.Kind, failed.Name)
+	}
+	return hit
+}
+
+func readMarkerOf(t *testing.T, disk *memfs.FS, dir string) (int64, bool) {
+	t.Helper()
+	epoch, clean, err := checkpoint.ReadCleanShutdown(disk, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return epoch, clean
+}
