@@ -8,6 +8,7 @@
 # BROKER is a shell line that becomes the broker; READY_S is how long its start may take (10);
 # BROKER_STATUS is its exit status after SIGTERM (0; a JVM: 143). More flags, for both verbs:
 # -partitions N, -acks all|all-plain|1, -rate N, -size N, -txn N (transactions of about N records).
+# SIGTERM to "work" stops the broker while its clients are at work, and wants its exit status.
 # Broker output goes to $FAULT_LOG/broker.log, acknowledgements to $FAULT_LOG/acked.acked.
 
 # shellcheck source=lib.sh
@@ -17,6 +18,7 @@
 verb=$1
 shift
 client=$(tool ackclient)
+said=$(stat -c %s "$FAULT_LOG/broker.log" 2>/dev/null || echo 0)
 bash -c "$BROKER" >>"$FAULT_LOG/broker.log" 2>&1 </dev/null &
 broker=$!
 defer 'kill -KILL "$broker" 2>/dev/null'
@@ -26,7 +28,9 @@ stopped() {
   local ended=0
   kill -TERM "$broker" 2>/dev/null || true
   wait "$broker" || ended=$?
-  [ "$ended" = "${BROKER_STATUS:-0}" ] && return
+  [ "$ended" = "${BROKER_STATUS:-0}" ] && return 0 # in a trap, return alone gives the status before it
+  # Told to stop before its first word: a process that has not begun dies of the signal.
+  [ "$ended" = 143 ] && [ "$(stat -c %s "$FAULT_LOG/broker.log")" = "$said" ] && return 0
   note "the broker ended with $(described "$ended")"
   tail -5 "$FAULT_LOG/broker.log" >&2
   return 1
@@ -35,6 +39,9 @@ stopped() {
 case $verb in
   work)
     # The broker and this script die together, by the kill of the process group or here.
+    producer=''
+    trap 'trap "" TERM; code=0; stopped || code=1; [ -z "$producer" ] || kill -KILL "$producer" 2>/dev/null || true; exit $code' TERM
+    : >"$FAULT_LOG/begun.${FAULT_CYCLE:-0}" # from here on SIGTERM is handled
     "$client" produce -addr "127.0.0.1:$PORT" -wait "${READY_S:-10}s" "$@" &
     producer=$! first='' status=0
     wait -n -p first "$broker" "$producer" || status=$?
