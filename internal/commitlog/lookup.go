@@ -33,6 +33,9 @@ func (l *Log) OffsetForTimestamp(ts kafka.Timestamp, bound kafka.Offset) (Timest
 		defer l.scratch.decompressors.Put(dec)
 		dec.MaxRecord = int(l.Config().MaxDecompressedBytes)
 		for _, s := range l.segments.Load().segs {
+			if err := s.VetTimes(); err != nil {
+				return m, false, err
+			}
 			largest, err := s.LargestTimestamp()
 			if err != nil {
 				return m, false, err
@@ -56,6 +59,9 @@ func (l *Log) MaxTimestampOffset(bound kafka.Offset) (TimestampOffset, error) {
 		var latest *segment.Segment
 		best := kafka.NoTimestamp
 		for _, s := range l.segments.Load().segs {
+			if err := s.VetTimes(); err != nil {
+				return m, false, err
+			}
 			largest, err := s.MaxTimestamp()
 			if err != nil {
 				return m, false, err
