@@ -27,11 +27,12 @@ type broker struct {
 	log  *os.File
 	// foreign: Apache Kafka, which ends with status 143 after a clean stop and takes its time to start.
 	foreign bool
+	began   time.Time // of the process
 }
 
 // start runs the binary on an empty or existing data directory, bound to a processor (-1: any) and with
 // procs Go processors (0: all). It does not wait for the broker to listen.
-func start(binary, dir string, core, procs int) (*broker, error) {
+func start(binary, dir string, core, procs int, settings ...string) (*broker, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -41,6 +42,9 @@ func start(binary, dir string, core, procs int) (*broker, error) {
 		return nil, err
 	}
 	args := []string{binary, "serve", "--data-dir", dir, "--listen", fmt.Sprintf("127.0.0.1:%d", port), "--override", "varve.http.listen="}
+	for _, setting := range settings {
+		args = append(args, "--override", setting)
+	}
 	if core >= 0 {
 		self, err := os.Executable()
 		if err != nil {
@@ -55,10 +59,11 @@ func start(binary, dir string, core, procs int) (*broker, error) {
 	if procs > 0 {
 		cmd.Env = append(cmd.Env, fmt.Sprintf("GOMAXPROCS=%d", procs))
 	}
+	began := time.Now()
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
-	return &broker{cmd: cmd, dir: dir, port: port, log: log}, nil
+	return &broker{cmd: cmd, dir: dir, port: port, log: log, began: began}, nil
 }
 
 // pinned binds this process to a processor and becomes the program of args. The binding is done in the process

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/varvelog/varve/bench/floor"
 )
@@ -76,10 +77,11 @@ func startKafka(classPath, dir string, core int, settings ...string) (*broker, e
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	began := time.Now()
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
-	return &broker{cmd: cmd, dir: filepath.Join(dir, "data"), port: port, log: log, foreign: true}, nil
+	return &broker{cmd: cmd, dir: filepath.Join(dir, "data"), port: port, log: log, foreign: true, began: began}, nil
 }
 
 // rigOf puts a load generator beside a running broker.

@@ -25,7 +25,8 @@ type job struct {
 	Size    int   // bytes of a produced batch; of the records in a fetch response
 	Records int   // in a produced batch; in a fetch response
 	Depth   int   // requests in flight on a connection
-	Conns   int   // connections; connection i uses partition i
+	Conns   int   // connections; connection i uses partition i, or i/Share
+	Share   int   // connections that use the same partition; 0 is 1
 	Count   int   // requests in all
 	End     int64 // fetches begin again at offset 0 from here on
 	Acks    int16
@@ -157,7 +158,7 @@ func (j job) produce() (a floor.Answer, err error) {
 	b := batch(j.Size, j.Records, time.Now().UnixMilli())
 	reqs := make([][]byte, len(conns))
 	for i := range reqs {
-		reqs[i] = produceFrame(j.Topic, int32(i), b, j.Acks)
+		reqs[i] = produceFrame(j.Topic, int32(i/max(1, j.Share)), b, j.Acks)
 	}
 	begin := time.Now()
 	sent, size := 0, 0 // size of a good answer

@@ -93,10 +93,20 @@ func run(o options) (err error) {
 	fmt.Println()
 	r.header()
 	for _, part := range []struct {
-		name string
-		run  func(options, *report) error
-	}{{"size", measureSize}, {"start", measureStart}, {"idle", measureIdle}, {"", measureLoad}} {
-		if part.name != "" && !o.wants(part.name) || part.name == "idle" && o.quick && len(o.names) == 0 {
+		name  string
+		quick bool
+		run   func(options, *report) error
+	}{
+		{"size", true, measureSize},
+		{"start", true, measureStart},
+		{"idle", false, measureIdle},
+		{"", true, measureLoad},
+		{"partitions", false, measurePartitions},
+		{"recovery", false, measureRecovery},
+		{"durable", false, measureDurable},
+		{"connections", false, measureConnections},
+	} {
+		if part.name != "" && !o.wants(part.name) || !part.quick && o.quick && len(o.names) == 0 {
 			continue
 		}
 		if err := part.run(o, r); err != nil {

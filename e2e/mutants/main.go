@@ -91,6 +91,9 @@ func run(root, list, only string, some, need int, limit time.Duration) error {
 	if need == 0 {
 		need = max(len(all)-2, 1)
 	}
+	if err := baseline(dir, all, limit); err != nil {
+		return err
+	}
 	caught, broken := 0, 0
 	for _, m := range all {
 		r := try(dir, &m, limit)
@@ -185,6 +188,24 @@ func copyFile(from, to string) error {
 		return err
 	}
 	return os.WriteFile(to, raw, info.Mode().Perm())
+}
+
+// baseline runs the tests on the sources as they are: a test that fails without
+// a fault would take the credit for every one.
+func baseline(dir string, all []mutant, limit time.Duration) error {
+	var packages []string
+	for _, m := range all {
+		packages = append(packages, m.packages...)
+	}
+	slices.Sort(packages)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1"}, slices.Compact(packages)...)...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("tests fail without a fault: %w\n%s", err, out)
+	}
+	return nil
 }
 
 var failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
