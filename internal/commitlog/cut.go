@@ -1,12 +1,15 @@
 package commitlog
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/varvelog/varve/internal/index"
 	"github.com/varvelog/varve/internal/kafka"
@@ -19,9 +22,6 @@ import (
 // are right but cannot be reached, because the log ends before them. Kafka
 // ignores such names in a partition directory.
 const CutSuffix = ".cut"
-
-// errWhole ends a search for a whole batch.
-var errWhole = errors.New("whole batch found")
 
 // tailIsWhole checks the end of a log that was closed cleanly: from the last
 // index entry on every batch must have a right checksum and follow from the one
@@ -38,21 +38,23 @@ func (ld *loader) tailIsWhole() (bool, error) {
 		return false, err
 	}
 	if !ok {
-		ld.l.event("index-rebuilt", s.Offsets().Path(), "the indexes do not fit the log")
+		ld.unfit = true
 		return false, nil
 	}
-	c := chain{next: s.BaseOffset(), epoch: kafka.NoLeaderEpoch}
-	next := s.BaseOffset()
-	first := true
+	c := segment.NewChain(s.BaseOffset())
+	first, from := true, s.BaseOffset()
 	end, err := s.Scan(entry.Byte, s.Size(), func(h *record.Header, b []byte, pos int64) error {
+		if first && h.BaseOffset > from && h.BaseOffset <= entry.Offset {
+			from = h.BaseOffset
+		}
 		if err := record.Check(b); err != nil {
 			return err
 		}
-		if !c.accept(h) || first && entry.Byte > 0 && h.LastOffset > entry.Offset {
+		if !c.Follows(h) || first && entry.Byte > 0 && h.LastOffset > entry.Offset {
 			return &record.CorruptError{Base: h.BaseOffset, Position: pos, Reason: "batch does not follow from the one before it"}
 		}
 		first = false
-		next = h.LastOffset + 1
+		c.Take(h)
 		return nil
 	})
 	switch {
@@ -64,9 +66,11 @@ func (ld *loader) tailIsWhole() (bool, error) {
 			detail += ": " + err.Error()
 		}
 		ld.l.event("tail-damaged", s.Path(), detail)
+		// What lies before the part that was looked at is not doubted.
+		ld.keep = min(ld.keep, from)
 		return false, nil
 	}
-	ld.tailNext = next
+	ld.tailNext = c.Next
 	return true, nil
 }
 
@@ -110,45 +114,101 @@ func tailEntry(s *segment.Segment) (last index.Position, ok bool, err error) {
 	return last, true, nil
 }
 
+// aside is what a cut kept.
+type aside struct {
+	files       []string // names
+	batches     int      // whole ones with a right checksum
+	first, last kafka.Offset
+	bytes       int64 // that left the log
+}
+
+func (a *aside) add(file string, b batchCount, bytes int64) {
+	a.bytes += bytes
+	if file == "" {
+		return
+	}
+	a.files = append(a.files, file)
+	if b.n > 0 && a.batches == 0 {
+		a.first, a.last = b.first, b.last
+	}
+	if b.n > 0 {
+		a.first, a.last = min(a.first, b.first), max(a.last, b.last)
+	}
+	a.batches += b.n
+}
+
+// tailCut tells where the log ends now, and what of that which lay behind is kept.
+func (ld *loader) tailCut(s *segment.Segment, from, to int64, end kafka.Offset, reason error, a *aside) {
+	attrs := []any{"from", from, "to", to, "bytes", a.bytes, "offset", end, "kept", strings.Join(a.files, " ")}
+	if a.batches > 0 {
+		attrs = append(attrs, "keptBatches", a.batches, "keptFirstOffset", a.first, "keptLastOffset", a.last)
+	}
+	if reason != nil {
+		attrs = append(attrs, "reason", reason.Error())
+	}
+	ld.l.report(slog.LevelWarn, "tail-cut", "cut torn end of log", s.Path(), attrs...)
+}
+
 // beforeCut keeps what recovery is about to cut off when there are whole batches
-// behind the damage: the bytes are copied to `<base>.log.cut` first. When that
-// is not possible nothing is cut and the log is not opened.
-func (ld *loader) beforeCut(s *segment.Segment, next kafka.Offset, from, to int64) error {
-	l := ld.l
+// behind the damage, or when it lies below the recovery point: the bytes are
+// copied to `<base>.log.cut` first. When that is not possible nothing is cut and
+// the log is not opened.
+func (ld *loader) beforeCut(s *segment.Segment, c segment.Cut) (aside, error) {
+	l, a := ld.l, aside{}
 	f, err := l.fs.OpenFile(s.Path(), os.O_RDONLY, 0)
 	if err != nil {
-		return err
+		return a, err
 	}
 	defer f.Close()
-	found, err := record.WholeBatchBehind(f, from, to, next)
-	if err != nil || !found {
-		return err
-	}
-	name, err := ld.cutName(s.BaseOffset(), to-from)
+	found, err := countBatches(f, c.From, c.To, c.Next)
 	if err != nil {
-		return err
+		return a, err
 	}
-	if err := copyRange(l.fs, f, from, to, l.path(name)); err != nil {
-		return fmt.Errorf("set aside what lies behind byte %d: %w", from, err)
+	keep := found.n > 0
+	if !keep && c.Next < ld.keep {
+		keep, err = hasContent(f, c.From, c.To)
+		if err != nil {
+			return a, err
+		}
 	}
-	l.event("set-aside", l.path(name), fmt.Sprintf("%d bytes with whole batches behind the end of the log at byte %d", to-from, from))
-	return l.fs.SyncDir(l.Dir())
+	if !keep {
+		a.add("", found, c.To-c.From)
+		return a, nil
+	}
+	name, err := ld.cutName(s.BaseOffset(), f, c.From, c.To)
+	if err != nil {
+		return a, err
+	}
+	if err := copyRange(l.fs, f, c.From, c.To, l.path(name)); err != nil {
+		return a, fmt.Errorf("set aside what lies behind byte %d: %w", c.From, err)
+	}
+	a.add(name, found, c.To-c.From)
+	return a, l.fs.SyncDir(l.Dir())
 }
 
 // dropAfterCut takes the segments behind a cut out of the log, from the last to
 // the first: those that hold whole batches are set aside as `<base>.log.cut`,
 // the others deleted. Each is durably gone before the next one goes, so that a
 // crash leaves no hole.
-func (ld *loader) dropAfterCut(later []*segment.Segment) error {
+func (ld *loader) dropAfterCut(later []*segment.Segment, a *aside) error {
 	l := ld.l
 	for _, s := range slices.Backward(later) {
 		ld.segs = ld.segs[:len(ld.segs)-1]
-		whole, err := holdsWholeBatch(s)
+		f, err := l.fs.OpenFile(s.Path(), os.O_RDONLY, 0)
 		if err != nil {
 			return err
 		}
-		if whole {
-			err = ld.setAside(s)
+		found, err := countBatches(f, 0, s.Size(), s.BaseOffset())
+		var name string
+		if err == nil && found.n > 0 {
+			name, err = ld.cutName(s.BaseOffset(), f, 0, s.Size())
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+		a.add(name, found, s.Size())
+		if name != "" {
+			err = ld.setAside(s, name)
 		} else {
 			err = ld.discard([]*segment.Segment{s})
 		}
@@ -162,15 +222,16 @@ func (ld *loader) dropAfterCut(later []*segment.Segment) error {
 	return nil
 }
 
-// setAside renames a segment's log and removes the rest of it.
-func (ld *loader) setAside(s *segment.Segment) error {
+// setAside renames a segment's log and removes the rest of it. The file's time
+// becomes now: from then on it is kept for CutRetention.
+func (ld *loader) setAside(s *segment.Segment, name string) error {
 	l := ld.l
-	name, err := ld.cutName(s.BaseOffset(), s.Size())
+	log := s.Path()
+	f, err := l.fs.OpenFile(log, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	log := s.Path()
-	if err := s.Abandon(); err != nil {
+	if err := errors.Join(f.SetModTime(int64(l.now())), f.Sync(), f.Close(), s.Abandon()); err != nil {
 		return err
 	}
 	if err := l.fs.Rename(log, l.path(name)); err != nil {
@@ -179,23 +240,19 @@ func (ld *loader) setAside(s *segment.Segment) error {
 	if err := segment.RemoveFiles(l.fs, l.Dir(), s.BaseOffset(), ""); err != nil {
 		return err
 	}
-	if err := l.producers.DropSnapshot(s.BaseOffset()); err != nil {
-		return err
-	}
-	l.event("set-aside", l.path(name), fmt.Sprintf("segment of %d bytes behind the end of the log", s.Size()))
-	return nil
+	return l.producers.DropSnapshot(s.BaseOffset())
 }
 
-// cutName is a name for bytes that are set aside. A file of the same size is
-// what a recovery that was itself killed had written, and is written again.
-func (ld *loader) cutName(base kafka.Offset, size int64) (string, error) {
+// cutName is a name for bytes that are set aside. A file with the same content
+// is what a recovery that was itself killed had written, and is written again.
+func (ld *loader) cutName(base kafka.Offset, f vfs.File, from, to int64) (string, error) {
 	for i := 0; ; i++ {
 		name := segment.Name(base, segment.LogExt) + CutSuffix
 		if i > 0 {
 			name = fmt.Sprintf("%s.%d", name, i)
 		}
-		info, err := ld.l.fs.Stat(ld.l.path(name))
-		if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == size {
+		same, err := sameContent(ld.l.fs, ld.l.path(name), f, from, to)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && same {
 			return name, nil
 		}
 		if err != nil {
@@ -204,24 +261,90 @@ func (ld *loader) cutName(base kafka.Offset, size int64) (string, error) {
 	}
 }
 
-func holdsWholeBatch(s *segment.Segment) (bool, error) {
-	_, err := s.Scan(0, s.Size(), func(_ *record.Header, b []byte, _ int64) error {
-		if record.Check(b) == nil {
-			return errWhole
+// sameContent compares a file with a part of another one.
+func sameContent(fsys vfs.FS, name string, of vfs.File, from, to int64) (bool, error) {
+	f, err := fsys.OpenFile(name, os.O_RDONLY, 0)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil || size != to-from {
+		return false, err
+	}
+	a, b := make([]byte, min(size, copyChunk)), make([]byte, min(size, copyChunk))
+	for at := int64(0); at < size; at += int64(len(a)) {
+		n := min(int64(len(a)), size-at)
+		if _, err := f.ReadAt(a[:n], at); err != nil {
+			return false, err
 		}
-		return nil
-	})
-	if errors.Is(err, errWhole) {
-		return true, nil
+		if _, err := of.ReadAt(b[:n], from+at); err != nil {
+			return false, err
+		}
+		if !bytes.Equal(a[:n], b[:n]) {
+			return false, nil
+		}
 	}
-	if errors.Is(err, record.ErrCorrupt) {
-		return s.Size() > 0, nil // not known: kept
+	return true, nil
+}
+
+const copyChunk = 256 << 10
+
+// hasContent reports whether there is anything but zeros.
+func hasContent(f vfs.File, from, to int64) (bool, error) {
+	buf := make([]byte, min(copyChunk, to-from))
+	for at := from; at < to; at += int64(len(buf)) {
+		b := buf[:min(int64(len(buf)), to-at)]
+		if _, err := f.ReadAt(b, at); err != nil {
+			return false, err
+		}
+		if len(bytes.Trim(b, "\x00")) > 0 {
+			return true, nil
+		}
 	}
-	return false, err
+	return false, nil
+}
+
+// batchCount is whole batches with right checksums.
+type batchCount struct {
+	n           int
+	first, last kafka.Offset
+}
+
+// countBatches counts the whole batches in a part of a file, wherever they
+// start, whose offsets are at or above next and rise.
+func countBatches(f vfs.File, from, to int64, next kafka.Offset) (c batchCount, err error) {
+	const span = 1 << 40 // further above the end of a log an offset is chance
+	for from < to {
+		at, found, err := record.FindWholeBatch(f, from, to, next, next+span)
+		if err != nil || !found {
+			return c, err
+		}
+		sc := record.NewScanner(f, at, to, copyChunk)
+		for sc.Next() {
+			b, err := sc.Batch()
+			if err != nil {
+				return c, err
+			}
+			h := sc.Header()
+			if h.BaseOffset < next || h.LastOffset < h.BaseOffset || record.Check(b) != nil {
+				break
+			}
+			if c.n == 0 {
+				c.first = h.BaseOffset
+			}
+			c.n, c.last, next, from = c.n+1, h.LastOffset, h.NextOffset(), sc.ValidEnd()
+		}
+		from = max(from, at+1)
+		if err := sc.Err(); err != nil && !errors.Is(err, record.ErrCorrupt) {
+			return c, err
+		}
+	}
+	return c, nil
 }
 
 func copyRange(fsys vfs.FS, from vfs.File, at, to int64, name string) error {
-	tmp := name + ".tmp"
+	tmp := name + temporarySuffix
 	out, err := fsys.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err

@@ -109,13 +109,6 @@ func (l *Log) background(f func()) {
 	l.opts.Background(f)
 }
 
-func (l *Log) event(name, file, detail string) {
-	l.logger.Warn(detail, "event", name, "partition", l.partition, "file", file)
-	if l.opts.OnEvent != nil {
-		l.opts.OnEvent(Event{Name: name, File: file, Detail: detail})
-	}
-}
-
 // Partition is whose log it is.
 func (l *Log) Partition() kafka.TopicPartition { return l.partition }
 

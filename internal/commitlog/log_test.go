@@ -613,7 +613,7 @@ func TestATailOfZerosIsCutAndNotSetAside(t *testing.T) {
 }
 
 func TestASegmentWithTooWideOffsetsIsSplit(t *testing.T) {
-	b := newBench(t, nil)
+	b := newBench(t, func(o *Options) { o.Config.CleanupCompact = true }) // nothing else makes one
 	var content []byte
 	bases := []kafka.Offset{0, 10, math.MaxInt32 + 5, math.MaxInt32 + 900, 3 * math.MaxInt32}
 	for _, base := range bases {

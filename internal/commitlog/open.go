@@ -82,7 +82,7 @@ func (l *Log) openTopicID() (written bool, err error) {
 		return false, nil
 	}
 	if errors.Is(err, checkpoint.ErrCorrupt) {
-		l.event("topic-id-rewritten", path, err.Error())
+		l.report(slog.LevelWarn, "metadata-restored", "partition.metadata restored", path, "topicId", l.opts.TopicID, "reason", err)
 	}
 	id = l.opts.TopicID
 	if err := checkpoint.ReplacePartitionMetadata(l.fs, path, id); err != nil {
@@ -125,7 +125,7 @@ func (l *Log) loadEpochs() (rebuild bool, err error) {
 		}
 		return true, f.Close()
 	case errors.Is(err, checkpoint.ErrCorrupt):
-		l.event("epochs-rebuilt", path, err.Error())
+		l.checkpointRebuilt(path, err.Error())
 		return true, nil
 	case err != nil:
 		return false, err
@@ -133,7 +133,7 @@ func (l *Log) loadEpochs() (rebuild bool, err error) {
 	for i := range entries {
 		e := entries[i]
 		if e.Epoch < 0 || e.Start < 0 || i > 0 && (e.Epoch <= entries[i-1].Epoch || e.Start < entries[i-1].Start) {
-			l.event("epochs-rebuilt", path, fmt.Sprintf("entry %d, %d %d, does not follow", i, e.Epoch, e.Start))
+			l.checkpointRebuilt(path, fmt.Sprintf("entry %d, %d %d, does not follow", i, e.Epoch, e.Start))
 			return true, nil
 		}
 	}

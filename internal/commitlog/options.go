@@ -24,6 +24,11 @@ type Options struct {
 	RecoveryPoint  kafka.Offset
 	LogStartOffset kafka.Offset
 	HighWatermark  kafka.Offset
+	// FirstDirty is up to where the log may have been compacted, so that offsets
+	// may be missing between its segments. FirstDirtyKnown is false when there is
+	// no checkpoint that says so: then the cleanup policy decides.
+	FirstDirty      kafka.Offset
+	FirstDirtyKnown bool
 	// CleanShutdown says that the directory's clean marker was there.
 	CleanShutdown bool
 
@@ -79,11 +84,11 @@ type Options struct {
 	OnRoom func()
 	// OnEvent is told what load repaired, cut or set aside. May be nil.
 	OnEvent func(Event)
-}
-
-// Event is something about a log's files that an operator may want to know.
-type Event struct {
-	Name   string // tail-cut, segment-rebuilt, producer-state-dropped, epochs-rebuilt, ...
-	File   string
-	Detail string
+	// OnScan is told, while Open runs, of segments that were checked batch by
+	// batch and of bytes that were read for it. It must return at once. May be nil.
+	OnScan func(segments int, bytes int64)
+	// OnRecovered is told, while Open runs, of a recovery point that holds from
+	// now on: what lies below it was checked and is durable, so that a start that
+	// is killed does not begin anew. May be nil.
+	OnRecovered func(point kafka.Offset)
 }

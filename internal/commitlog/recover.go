@@ -3,7 +3,6 @@ package commitlog
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"slices"
 
@@ -24,14 +23,24 @@ type loader struct {
 	logStart      kafka.Offset // of the checkpoint
 
 	segs     []*segment.Segment
-	changed  bool         // names in the directory went or came
-	tailNext kafka.Offset // next offset as the check of a clean tail found it; NoOffset: not checked
-	after    []func()     // unlinking of what was renamed
+	bases    []kafka.Offset // of all segments in the directory, rising
+	changed  bool           // names in the directory went or came
+	unfit    bool           // the indexes of the last segment do not fit it
+	tailNext kafka.Offset   // next offset as the check of a clean tail found it; NoOffset: not checked
+	after    []func()       // unlinking of what was renamed
+
+	// keep is the lowest offset at which the log may be cut: what lies below had
+	// reached the disk, and is kept whatever is wrong with it.
+	keep      kafka.Offset
+	producers *producer.State    // behind the segment that was recovered last; nil at first
+	recovered []*segment.Segment // checked, but not yet flushed
+	bytes     int64              // of those
+	flushed   kafka.Offset       // below it everything was checked and flushed
 }
 
 func (ld *loader) load() error {
 	l := ld.l
-	ld.tailNext = kafka.NoOffset
+	ld.tailNext, ld.keep = kafka.NoOffset, ld.recoveryPoint
 	swaps, err := ld.removeTemporary()
 	if err != nil {
 		return err
@@ -72,7 +81,7 @@ func (ld *loader) load() error {
 	l.start.set(start)
 	l.end.store(end, active.BaseOffset(), active.Size())
 	l.highWatermark.set(start)
-	l.recoveryPoint.set(min(ld.recoveryPoint, end))
+	l.recoveryPoint.set(min(max(ld.recoveryPoint, ld.flushed), end))
 	if ld.clean {
 		l.recoveryPoint.set(end)
 	}
@@ -124,12 +133,13 @@ func (ld *loader) loadSegments() error {
 			return err
 		}
 	}
-	ld.segs = ld.segs[:0]
+	ld.segs, ld.producers, ld.recovered = ld.segs[:0], nil, nil
 	names, err := l.fs.ReadDir(l.Dir())
 	if err != nil {
 		return err
 	}
 	files := make(map[segment.FileName]bool, len(names))
+	ld.bases = ld.bases[:0]
 	unflushed := kafka.Offset(math.MaxInt64) // from this segment on recoverLog recovers all
 	for _, d := range names {
 		n, ok := segment.ParseName(d.Name())
@@ -137,34 +147,57 @@ func (ld *loader) loadSegments() error {
 			continue
 		}
 		files[n] = true
-		if n.Ext == segment.LogExt && n.Suffix == "" && !ld.clean && (n.Base <= ld.recoveryPoint || unflushed == math.MaxInt64) {
-			unflushed = n.Base
+		if n.Ext == segment.LogExt && n.Suffix == "" {
+			ld.bases = append(ld.bases, n.Base)
+			if !ld.clean && (n.Base <= ld.recoveryPoint || unflushed == math.MaxInt64) {
+				unflushed = n.Base
+			}
 		}
 	}
+	slices.Sort(ld.bases)
+	var orphans []segment.FileName
 	for _, d := range names {
 		n, ok := segment.ParseName(d.Name())
 		if !ok || n.Suffix != "" || n.Ext != segment.LogExt && !d.Type().IsRegular() {
 			continue
 		}
-		switch n.Ext {
-		case segment.IndexExt, segment.TimeIndexExt, segment.TxnIndexExt:
-			if !files[segment.FileName{Base: n.Base, Ext: segment.LogExt}] {
-				l.logger.Warn("orphaned index removed", "partition", l.partition, "file", d.Name())
-				if err := l.fs.Remove(l.path(d.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-					return err
-				}
-			}
-		case segment.LogExt:
-			if !d.Type().IsRegular() {
-				return fmt.Errorf("%s is not a regular file", l.path(d.Name()))
-			}
+		switch {
+		case n.Ext == segment.LogExt && !d.Type().IsRegular():
+			return fmt.Errorf("%s is not a regular file", l.path(d.Name()))
+		case n.Ext != segment.LogExt && !files[segment.FileName{Base: n.Base, Ext: segment.LogExt}]:
+			orphans = append(orphans, n)
+		case n.Ext == segment.LogExt:
 			has := files[segment.FileName{Base: n.Base, Ext: segment.TimeIndexExt}]
 			if err := ld.loadSegment(n.Base, has, n.Base < unflushed); err != nil {
 				return err
 			}
 		}
 	}
+	if err := ld.missing(orphans, unflushed); err != nil {
+		return err
+	}
+	for _, n := range orphans {
+		if n.Ext == segment.SnapshotExt {
+			continue // of a clean stop, perhaps: see RemoveStray
+		}
+		l.logger.Warn("orphaned index removed", "partition", l.partition, "file", n.String())
+		if err := ld.remove(n); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// below is the base offset of the segment behind s; 0 when s is the last.
+func (ld *loader) below(s *segment.Segment) kafka.Offset {
+	i, found := slices.BinarySearch(ld.bases, s.BaseOffset())
+	if found {
+		i++
+	}
+	if i < len(ld.bases) {
+		return ld.bases[i]
+	}
+	return 0
 }
 
 func (ld *loader) loadSegment(base kafka.Offset, hasTimeIndex, check bool) error {
@@ -184,14 +217,24 @@ func (ld *loader) loadSegment(base kafka.Offset, hasTimeIndex, check bool) error
 	if err == nil {
 		return nil
 	}
-	if !errors.Is(err, index.ErrCorrupt) {
+	var version *index.VersionError // of an entry of the transaction index
+	if !errors.Is(err, index.ErrCorrupt) && !errors.As(err, &version) {
 		return err
 	}
-	l.event("segment-rebuilt", s.Path(), err.Error())
+	reason, since := err, l.opts.Now()
 	ld.segs = ld.segs[:len(ld.segs)-1] // the producer state before it is built from those below
-	_, err = ld.recoverSegment(s, nil, true)
+	found, err := ld.recoverSegment(s, nil, math.MaxInt64)
 	ld.segs = append(ld.segs, s)
-	return err
+	if err != nil {
+		return err
+	}
+	var corrupt *index.CorruptError
+	if errors.As(reason, &corrupt) {
+		l.indexRebuilt(corrupt.Path, corrupt.Reason, found.Entries, since)
+		return nil
+	}
+	l.indexRebuilt(s.Txns().Path(), reason.Error(), found.Entries, since)
+	return nil
 }
 
 // recoverLog recovers what may not have reached the disk: every segment from the
@@ -208,18 +251,60 @@ func (ld *loader) recoverLog() error {
 			ld.recoveryPoint = min(ld.recoveryPoint, ld.segs[len(ld.segs)-1].BaseOffset())
 		}
 	}
-	if !ld.clean && len(ld.segs) > 0 {
-		list := newSegmentList(ld.segs)
-		unflushed := list.span(ld.recoveryPoint, math.MaxInt64)
-		for i, s := range unflushed {
-			cut, err := ld.recoverSegment(s, unflushed[i+1:], false)
-			if err != nil {
-				return err
-			}
-			if cut > 0 {
-				break
-			}
+	if ld.clean || len(ld.segs) == 0 {
+		return nil
+	}
+	list := newSegmentList(ld.segs)
+	ld.bases = list.bases // a segment may have been split
+	unflushed := list.span(ld.recoveryPoint, math.MaxInt64)
+	since := ld.l.opts.Now()
+	for i, s := range unflushed {
+		later := unflushed[i+1:]
+		found, err := ld.recoverSegment(s, later, ld.keep)
+		if err != nil {
+			return err
 		}
+		if ld.unfit {
+			ld.l.indexRebuilt(s.Offsets().Path(), "the indexes do not fit the log", found.Entries, since)
+			ld.unfit = false
+		}
+		ld.tailNext = found.Next
+		if found.Cut > 0 {
+			return nil
+		}
+		if len(later) > 0 && found.Next < later[0].BaseOffset() && !ld.mayMiss(s.BaseOffset()) {
+			return ld.cutAtHole(s, later, found.Next)
+		}
+		if err := ld.keepUp(s, later); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recoveredBytes is how much is checked before it is made durable, so that a
+// start that is killed goes on from there: some milliseconds of checking, and a
+// sync less for most partitions, which end in less.
+const recoveredBytes = 32 << 20
+
+// keepUp moves the recovery point of a start that takes long.
+func (ld *loader) keepUp(s *segment.Segment, later []*segment.Segment) error {
+	ld.recovered, ld.bytes = append(ld.recovered, s), ld.bytes+s.Size()
+	if ld.bytes < recoveredBytes || len(later) == 0 {
+		return nil
+	}
+	for _, s := range ld.recovered {
+		if err := s.Flush(); err != nil {
+			return err
+		}
+	}
+	if err := ld.l.fs.SyncDir(ld.l.Dir()); err != nil {
+		return err
+	}
+	ld.recovered, ld.bytes = ld.recovered[:0], 0
+	ld.flushed = later[0].BaseOffset()
+	if ld.l.opts.OnRecovered != nil {
+		ld.l.opts.OnRecovered(ld.flushed)
 	}
 	return nil
 }
@@ -230,7 +315,7 @@ func (ld *loader) end() (kafka.Offset, error) {
 	l := ld.l
 	if n := len(ld.segs); n > 0 {
 		next := ld.tailNext
-		if !ld.clean || next == kafka.NoOffset {
+		if next == kafka.NoOffset {
 			var err error
 			if next, err = ld.segs[n-1].ReadNextOffset(); err != nil {
 				return 0, err
@@ -302,54 +387,71 @@ func (ld *loader) epochsMissing(list *segmentList) bool {
 //
 // later are the segments behind it: when the log ends in this one they go, and
 // they go first. A crash in between then leaves the damage where it is, and not
-// a log with a hole in it. With keep nothing is cut: the segment lies below the
-// recovery point and only its indexes are made anew.
-func (ld *loader) recoverSegment(s *segment.Segment, later []*segment.Segment, keep bool) (cut int64, err error) {
+// a log with a hole in it. Below keep nothing is cut.
+func (ld *loader) recoverSegment(s *segment.Segment, later []*segment.Segment, keep kafka.Offset) (found segment.Recovered, err error) {
 	l := ld.l
 	l.logger.Debug("recovering segment", "partition", l.partition, "base", s.BaseOffset())
-	st, err := producer.Open(l.producerConfig())
+	st, err := ld.producersAt(s.BaseOffset())
 	if err != nil {
-		return 0, err
+		return found, err
 	}
-	if err := l.rebuildProducers(st, ld.segs, ld.logStart, s.BaseOffset(), false); err != nil {
-		return 0, err
-	}
-	chain := chain{next: s.BaseOffset(), epoch: kafka.NoLeaderEpoch, refused: math.MaxInt64}
-	o := segment.RecoverOptions{
-		Visit: func(h *record.Header, b []byte, _ int64) error { return ld.recovered(s, st, h, b) },
-		Keep:  keep,
-	}
-	if !keep {
-		o.Accept = chain.accept
-		o.BeforeCut = func(_ string, from, to int64) error {
-			if from == 0 && chain.refused < s.BaseOffset() {
-				return &MisnamedError{Path: s.Path(), Base: s.BaseOffset(), Found: chain.refused}
+	damages := damages{ld: ld, s: s}
+	var tail aside
+	found, err = s.RecoverWith(segment.RecoverOptions{
+		Visit: func(h *record.Header, b []byte, _ int64) error { return ld.recoveredBatch(s, st, h, b) },
+		Keep:  keep, Damaged: damages.add, Below: ld.below(s), Gaps: l.Config().CleanupCompact || ld.mayMiss(s.BaseOffset()),
+		Scanned: func(bytes int64) { ld.scanned(0, bytes) },
+		BeforeCut: func(c segment.Cut) error {
+			if tail, err = ld.beforeCut(s, c); err != nil {
+				return err
 			}
-			return errors.Join(ld.beforeCut(s, chain.next, from, to), ld.dropAfterCut(later))
-		}
+			return ld.dropAfterCut(later, &tail)
+		},
+	})
+	damages.close()
+	ld.scanned(1, 0)
+	var misnamed *segment.MisnamedError
+	switch {
+	case errors.Is(err, segment.ErrOverflow):
+		return found, &overflow{s, err}
+	case errors.As(err, &misnamed):
+		return found, &MisnamedError{Path: s.Path(), Base: s.BaseOffset(), Found: misnamed.Found}
+	case err != nil:
+		return found, err
 	}
-	cut, err = s.RecoverWith(o)
-	if errors.Is(err, segment.ErrOverflow) {
-		return cut, &overflow{s, err}
+	if found.Cut == 0 && len(later) > 0 && found.Next > later[0].BaseOffset() {
+		return found, &MisnamedError{Path: later[0].Path(), Base: later[0].BaseOffset(), Found: found.Next, Below: s.Path()}
 	}
-	if err != nil {
-		return cut, err
-	}
-	if cut == 0 && len(later) > 0 && chain.next > later[0].BaseOffset() {
-		return cut, &MisnamedError{Path: later[0].Path(), Base: later[0].BaseOffset(), Found: chain.next, Below: s.Path()}
-	}
-	ld.changed = ld.changed || st.Dropped()
-	if cut > 0 {
+	st.SetMapEnd(max(st.MapEnd(), found.Next))
+	ld.producers, ld.changed = st, ld.changed || st.Dropped()
+	if found.Cut > 0 {
 		// Durable before anything is appended: bytes that were cut off must not
 		// come back behind what is written in their place.
 		if err := s.Flush(); err != nil {
-			return cut, err
+			return found, err
 		}
-		next, nerr := s.ReadNextOffset()
-		l.event("tail-cut", s.Path(), fmt.Sprintf("%d bytes cut, the log ends at offset %d", cut, next))
-		err = nerr
+		ld.tailCut(s, found.From, found.From+found.Cut, found.Next, found.Reason, &tail)
 	}
-	return cut, errors.Join(err, l.snapshot(st))
+	return found, l.snapshot(st)
+}
+
+func (ld *loader) scanned(segments int, bytes int64) {
+	if ld.l.opts.OnScan != nil {
+		ld.l.opts.OnScan(segments, bytes)
+	}
+}
+
+// producersAt is the producer state at the start of a segment under recovery.
+func (ld *loader) producersAt(base kafka.Offset) (*producer.State, error) {
+	if st := ld.producers; st != nil && st.MapEnd() == base {
+		st.Expire(ld.l.now()) // as if it were read from its snapshot
+		return st, nil
+	}
+	st, err := producer.Open(ld.l.producerConfig())
+	if err != nil {
+		return nil, err
+	}
+	return st, ld.l.rebuildProducers(st, ld.segs, ld.logStart, base, false)
 }
 
 // withoutRoom lets a full disk pass: a log must be readable on it, and what
@@ -372,9 +474,9 @@ func (l *Log) snapshot(st *producer.State) error {
 	return err
 }
 
-// recovered takes one good batch of a segment under recovery: its leader epoch
+// recoveredBatch takes one good batch of a segment under recovery: its leader epoch
 // and what it means for producers and transactions.
-func (ld *loader) recovered(s *segment.Segment, st *producer.State, h *record.Header, b []byte) error {
+func (ld *loader) recoveredBatch(s *segment.Segment, st *producer.State, h *record.Header, b []byte) error {
 	l := ld.l
 	if h.Magic < record.MagicV2 {
 		return nil
@@ -415,31 +517,6 @@ func (ld *loader) recovered(s *segment.Segment, st *producer.State, h *record.He
 func (ld *loader) strange(s *segment.Segment, h *record.Header, err error) error {
 	ld.l.event("producer-state-skipped", s.Path(), fmt.Sprintf("batch at offset %d: %v", h.BaseOffset, err))
 	return nil
-}
-
-// chain accepts batches that can follow each other: offsets rise, leader epochs
-// do not fall. A page of an older life of the file can hold whole batches with
-// right checksums (faults W6); they do not fit behind the ones before.
-type chain struct {
-	next    kafka.Offset
-	epoch   kafka.LeaderEpoch
-	refused kafka.Offset // base offset of the batch that was not accepted
-}
-
-func (c *chain) accept(h *record.Header) bool {
-	if h.BaseOffset < c.next || h.LastOffset < h.BaseOffset {
-		c.refused = h.BaseOffset
-		return false
-	}
-	if h.Magic >= record.MagicV2 && h.LeaderEpoch >= 0 {
-		if h.LeaderEpoch < c.epoch {
-			c.refused = h.BaseOffset
-			return false
-		}
-		c.epoch = h.LeaderEpoch
-	}
-	c.next = h.LastOffset + 1
-	return true
 }
 
 // rebuildProducers brings the producer state to end: from a snapshot, and by

@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"math"
 	"slices"
+	"strings"
 
+	"github.com/varvelog/varve/internal/checkpoint"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/producer"
 	"github.com/varvelog/varve/internal/record"
@@ -28,14 +30,25 @@ func (ld *loader) removeTemporary() (swaps []segment.FileName, err error) {
 		return nil, err
 	}
 	var cleaned []segment.FileName
+	deleted, dropped := 0, 0
 	lowest := kafka.Offset(math.MaxInt64)
 	for _, d := range names {
+		if !d.Type().IsRegular() {
+			continue
+		}
+		if isTemporary(d.Name()) {
+			if err := l.fs.Remove(l.path(d.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+			continue
+		}
 		n, ok := segment.ParseName(d.Name())
-		if !ok || !d.Type().IsRegular() {
+		if !ok {
 			continue
 		}
 		switch n.Suffix {
 		case segment.DeletedSuffix:
+			deleted++
 			if err := ld.remove(n); err != nil {
 				return nil, err
 			}
@@ -49,6 +62,7 @@ func (ld *loader) removeTemporary() (swaps []segment.FileName, err error) {
 	complete := swaps[:0]
 	for _, n := range swaps {
 		if n.Base >= lowest {
+			dropped++
 			if err := ld.remove(n); err != nil {
 				return nil, err
 			}
@@ -61,7 +75,18 @@ func (ld *loader) removeTemporary() (swaps []segment.FileName, err error) {
 			return nil, err
 		}
 	}
+	l.finished("deletion", deleted)
+	l.finished("compaction", dropped+len(cleaned)) // given up: the old segments are all there
 	return complete, nil
+}
+
+const temporarySuffix = ".tmp"
+
+// isTemporary tells a file that was being written when a crash came, and whose
+// name was never given to it. Only names that the engine writes are meant.
+func isTemporary(name string) bool {
+	final, ok := strings.CutSuffix(name, temporarySuffix)
+	return ok && (final == checkpoint.EpochFile || final == checkpoint.PartitionFile || strings.Contains(final, segment.LogExt+CutSuffix))
 }
 
 func (ld *loader) remove(n segment.FileName) error {
@@ -122,11 +147,11 @@ func (ld *loader) completeSwaps(swaps []segment.FileName) error {
 	for _, n := range swaps {
 		final := n
 		final.Suffix = ""
-		l.logger.Info("replacement completed", "partition", l.partition, "file", final.String())
 		if err := l.fs.Rename(l.path(n.String()), l.path(final.String())); err != nil {
 			return err
 		}
 	}
+	l.finished("compaction", len(swaps))
 	return l.fs.SyncDir(l.Dir())
 }
 
@@ -134,7 +159,6 @@ func (ld *loader) completeSwaps(swaps []segment.FileName) error {
 // several (KAFKA-6264), batch for batch.
 func (ld *loader) split(s *segment.Segment) error {
 	l := ld.l
-	l.event("segment-split", s.Path(), "offsets are further than 2^31-1 from the base")
 	var parts []*segment.Segment
 	var part *segment.Segment
 	var bytes int64
@@ -175,6 +199,7 @@ func (ld *loader) split(s *segment.Segment) error {
 	if err := ld.discard([]*segment.Segment{s}); err != nil {
 		return err
 	}
+	l.finished("split", len(parts))
 	return l.finishSwap(parts)
 }
 

@@ -131,6 +131,9 @@ func (r *runner) truncate() error {
 		return fmt.Errorf("truncate to %d of %d: %v, %v", to, r.m.end, cut, err)
 	}
 	if cut {
+		if i := r.m.at(to); i < len(r.m.entries) && r.m.entries[i].base < to {
+			r.gaps = max(r.gaps, to+1) // what is appended next leaves a gap behind the batch before
+		}
 		r.m.cut(to)
 	}
 	return r.settle()

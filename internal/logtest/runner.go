@@ -77,6 +77,7 @@ type runner struct {
 
 	// What the owner's checkpoints hold.
 	savedRecovery, savedStart, savedHW kafka.Offset
+	gaps                               kafka.Offset // offsets may be missing below it, as if it had been compacted
 	due                                []func()
 }
 
@@ -123,7 +124,7 @@ func (r *runner) newConfig() {
 func (r *runner) open(clean bool) error {
 	log, err := commitlog.Open(commitlog.Options{
 		FS: r.disk, Dir: dir, Partition: kafka.TopicPartition{Topic: "oracle"}, TopicID: kafka.UUID{1: 9, 15: 7},
-		Config: r.cfg, CleanShutdown: clean,
+		Config: r.cfg, CleanShutdown: clean, FirstDirty: r.gaps, FirstDirtyKnown: true,
 		RecoveryPoint: r.savedRecovery, LogStartOffset: r.savedStart, HighWatermark: r.savedHW,
 		Now: r.clock, Scratch: r.scratch,
 		AfterDelay:           func(_ time.Duration, f func()) { r.due = append(r.due, f) },
@@ -528,11 +529,12 @@ func (r *runner) appendRefused() error {
 func (r *runner) appendFollower() error {
 	var buf []byte
 	var raws [][]byte
-	next := r.m.end
+	next, gap := r.m.end, r.gaps
 	for range 1 + r.rng.IntN(6) {
 		b := record.Batch(r.batch(r.count(), record.NewBuildOptions()))
 		if r.chance(10) {
 			next += kafka.Offset(1 + r.rng.IntN(3))
+			gap = next
 		}
 		b.SetBaseOffset(next)
 		b.SetLeaderEpoch(r.m.epoch)
@@ -559,7 +561,7 @@ func (r *runner) appendFollower() error {
 		r.m.entries = append(r.m.entries, entry{
 			bytes: b, base: h.BaseOffset, last: h.LastOffset, records: recs, maxTS: h.MaxTimestamp, epoch: h.LeaderEpoch, pid: kafka.NoProducerID, first: kafka.NoOffset})
 	}
-	r.m.end = next
+	r.m.end, r.gaps = next, gap
 	r.flushedByCount()
 	r.m.hw = next
 	r.log.MaybeIncrementHighWatermark(next)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"slices"
 
@@ -39,7 +40,7 @@ func (p *planner) buildIndexes(d *part, base kafka.Offset, txns bool) (map[strin
 	if err != nil {
 		return nil, err
 	}
-	recover := segment.RecoverOptions{Keep: true}
+	recover := segment.RecoverOptions{Keep: math.MaxInt64, Gaps: true}
 	if txns {
 		st, err := p.producers(d, d.bases[0], base)
 		if err != nil {

@@ -3,8 +3,8 @@ package segment
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
+	"math"
+	"math/bits"
 
 	"github.com/varvelog/varve/internal/index"
 	"github.com/varvelog/varve/internal/kafka"
@@ -14,160 +14,361 @@ import (
 
 // Recover makes the segment one that a crash did not touch: it checks every
 // batch from the first on, rebuilds the indexes with the entries that appends
-// would have made, and cuts the .log after the last batch that is whole and
-// right. visit sees each good batch in order (leader epochs and producer state
-// are rebuilt there; AppendTxn may be called from it) and may be nil. It returns
-// how many bytes were cut.
+// would have made, and cuts the .log after the last batch that is whole, right
+// and follows from the one before. visit sees each good batch in order with its
+// bytes (AppendTxn may be called from it) and may be nil. It returns how many
+// bytes were cut.
 //
-// A batch that fails its checksum ends the log. An error of the disk does not:
-// it is returned and nothing is cut. An offset that cannot be expressed is
-// ErrOverflow; the segment must be split then.
+// An error of the disk does not end the log: it is returned and nothing is cut.
+// An offset that cannot be expressed is ErrOverflow; the segment must be split then.
 func (s *Segment) Recover(visit Visit) (cut int64, err error) {
-	return s.RecoverWith(RecoverOptions{Visit: visit})
+	r, err := s.RecoverWith(RecoverOptions{Visit: visit, Whole: true, Gaps: true})
+	return r.Cut, err
 }
 
-// RecoverOptions are what the log adds to a recovery. All may be nil.
+// RecoverOptions are what the log adds to a recovery. Every field may be zero.
 type RecoverOptions struct {
-	// Accept is asked about each batch whose checksum is right, before anything
-	// is done with it; false ends the log there, as a bad checksum does: the
-	// batch does not follow from the one before.
-	Accept func(h *record.Header) bool
-	// Visit sees each good batch, see Recover.
+	// Visit sees each good batch in order: leader epochs and producer state are
+	// rebuilt there. Its bytes are nil unless the batch is a control batch, of an
+	// old format, or Whole is set: nothing else has to be looked into.
 	Visit Visit
-	// BeforeCut is told the part of the .log that is about to be cut off, to set
-	// aside what is good in it. Its error is returned and nothing is cut.
-	BeforeCut func(path string, from, to int64) error
-	// Keep cuts nothing: a batch with a bad checksum is passed over, and the
-	// indexes end where the framing does. It is for a segment whose bytes are
-	// known to have reached the disk: what is wrong with them now is damage, and
-	// what lies behind it is still there.
-	Keep bool
+	Whole bool
+	// Keep is the recovery point: what lies below it had reached the disk. What
+	// is wrong there now is damage, and what lies behind it is still there, so it
+	// is passed over and told to Damaged. math.MaxInt64: nothing is cut at all.
+	Keep    kafka.Offset
+	Damaged func(d Damage)
+	// Below is the base offset of the next segment; 0: there is none.
+	Below kafka.Offset
+	// Gaps says that offsets may be missing between batches, as compaction leaves them.
+	Gaps bool
+	// BeforeCut is told what is about to be cut off, to set aside what is good in
+	// it. Its error is returned and nothing is cut.
+	BeforeCut func(c Cut) error
+	// Scanned is told from time to time of bytes that were read.
+	Scanned func(bytes int64)
+}
+
+// Damage is bytes of a .log that are no good batch, passed over.
+type Damage struct {
+	From, To int64        // of the .log
+	Offset   kafka.Offset // the lowest that is lost
+	Reason   *record.CorruptError
+}
+
+// Cut is where a .log ends, and why.
+type Cut struct {
+	From, To int64        // the bytes that go
+	Next     kafka.Offset // where the log ends
+	Reason   *record.CorruptError
+}
+
+// Recovered is what a recovery found.
+type Recovered struct {
+	Next    kafka.Offset // behind the last good batch; the base when there is none
+	Batches int
+	Entries int   // of the offset index
+	Cut     int64 // bytes that were cut off
+	From    int64 // where the .log was cut
+	Reason  *record.CorruptError
 }
 
 // RecoverWith is Recover with a say in where the log ends.
-func (s *Segment) RecoverWith(o RecoverOptions) (cut int64, err error) {
+func (s *Segment) RecoverWith(o RecoverOptions) (out Recovered, err error) {
 	s.activate()
 	f, err := s.file()
 	if err != nil {
-		return 0, err
+		return out, err
 	}
 	size, err := f.Size()
 	if err != nil {
-		return 0, err
+		return out, err
 	}
 	if err := errors.Join(s.offsets.Reset(), s.times.Reset(), s.txns.Reset()); err != nil {
-		return 0, err
+		return out, err
 	}
-	s.unsynced.Store(true)
+	s.changed()
 	s.size.Store(size)
 	s.ring.Store(nil)
 	s.rolling, s.sinceEntry, s.broken = kafka.NoTimestamp, 0, nil
-	none := index.TimePosition{Timestamp: kafka.NoTimestamp, Offset: s.base}
-	r := recovery{s: s, accept: o.Accept, visit: o.Visit, keep: o.Keep, max: none}
-	end, err := s.scan(0, size, r.large, r.batch)
+	r := recovery{
+		s: s, o: o, in: newReader(f, size, o.Scanned), chain: NewChain(s.base),
+		max: index.TimePosition{Timestamp: kafka.NoTimestamp, Offset: s.base},
+	}
+	defer r.in.giveBack()
+	end, err := r.run()
 	s.setMax(r.max)
-	if err != nil && !errors.Is(err, record.ErrCorrupt) && !errors.Is(err, record.ErrInvalid) {
-		return 0, err
+	if err != nil {
+		return out, err
 	}
-	if r.failed != nil {
-		return 0, r.failed
-	}
-	if o.Keep {
-		end = size
+	out = Recovered{Next: r.chain.Next, Batches: r.batches, From: end, Reason: r.reason}
+	if out.Entries, err = s.offsets.Len(); err != nil {
+		return out, err
 	}
 	if end < size {
 		if o.BeforeCut != nil {
-			if err := o.BeforeCut(s.Path(), end, size); err != nil {
-				return 0, err
+			if err := o.BeforeCut(Cut{From: end, To: size, Next: r.chain.Next, Reason: r.reason}); err != nil {
+				return out, err
 			}
 		}
 		if err := f.Truncate(end); err != nil {
-			return 0, err
+			return out, err
 		}
+		out.Cut = size - end
 	}
 	s.size.Store(end)
 	s.reserved, s.reserveStart = 0, end
-	return size - end, s.trimIndexes()
+	if err := s.trimIndexes(); err != nil {
+		return out, err
+	}
+	if s.files.crowded() {
+		// It stays open until it is durable, and a recovery may pass through
+		// more segments than there are descriptors.
+		return out, s.Flush()
+	}
+	return out, nil
 }
 
-// recovery is one Recover while it runs.
+// Chain accepts batches that can follow each other: offsets rise, leader epochs
+// do not fall. A page of an older life of the file can hold whole batches with
+// right checksums (faults W6); they do not fit behind the ones before.
+type Chain struct {
+	Next  kafka.Offset // of the batch to come, at least
+	Epoch kafka.LeaderEpoch
+}
+
+// NewChain begins a segment.
+func NewChain(base kafka.Offset) Chain { return Chain{Next: base, Epoch: kafka.NoLeaderEpoch} }
+
+// Follows reports whether a batch can come next.
+func (c *Chain) Follows(h *record.Header) bool {
+	return h.BaseOffset >= c.Next && h.LastOffset >= h.BaseOffset && (h.Magic < record.MagicV2 || h.LeaderEpoch < 0 || h.LeaderEpoch >= c.Epoch)
+}
+
+// Take moves behind a batch.
+func (c *Chain) Take(h *record.Header) {
+	c.Next = h.LastOffset + 1
+	if h.Magic >= record.MagicV2 && h.LeaderEpoch >= 0 {
+		c.Epoch = h.LeaderEpoch
+	}
+}
+
+// recovery is one RecoverWith while it runs.
 type recovery struct {
 	s         *Segment
-	accept    func(h *record.Header) bool
-	visit     Visit
-	keep      bool
+	o         RecoverOptions
+	in        *reader
+	chain     Chain
+	batches   int
 	max       index.TimePosition
 	lastEntry int64 // start of the batch that the last index entry is for
+	again     bool  // behind damage: the next batch gets an entry, so that it can be found
 	unindexed bool  // the disk is full: the rest is found by walking
-	failed    error // of visit: it does not end the log, whatever it is
+	reason    *record.CorruptError
 }
 
-// largeBatch is the size from which a batch is checked piece by piece before it
-// is read into memory: a damaged length may claim most of the file.
-const largeBatch = 4 << 20
+// run goes through the file and returns where the log ends.
+func (r *recovery) run() (end int64, err error) {
+	pos, size := int64(0), r.in.size
+	for pos < size {
+		h, err := r.look(pos)
+		if err != nil {
+			var bad *record.CorruptError
+			if !errors.As(err, &bad) {
+				return 0, explain(r.in.f, err)
+			}
+			if pos == 0 {
+				if err := r.misnamed(); err != nil {
+					return 0, err
+				}
+			}
+			next, found, err := r.passOver(pos, bad)
+			if err != nil {
+				return 0, explain(r.in.f, err)
+			}
+			if !found {
+				r.reason = bad
+				return pos, nil
+			}
+			pos = next
+			continue
+		}
+		if err := r.take(h, pos); err != nil {
+			return 0, err
+		}
+		pos += int64(h.Size)
+	}
+	return size, nil
+}
 
-// checkLarge compares the checksum of a large v2 batch without holding it.
-func checkLarge(f vfs.File, h *record.Header, pos int64) error {
-	if h.Size < largeBatch || h.Magic < record.MagicV2 {
+// look reads the batch at pos; a *record.CorruptError says why there is none
+// that can be in the log.
+func (r *recovery) look(pos int64) (*record.Header, error) {
+	h, err := r.in.header(pos)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.in.check(h, pos); err != nil {
+		return nil, err
+	}
+	if h.BaseOffset < r.chain.Next || h.LastOffset < h.BaseOffset || r.chain.Next >= r.o.Keep && !r.chain.Follows(h) {
+		return nil, &record.CorruptError{Base: h.BaseOffset, Position: pos, Reason: "batch does not follow from the one before it"}
+	}
+	if h.BaseOffset > r.chain.Next {
+		ok, err := r.mayJump(h, pos)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, &record.CorruptError{Base: h.BaseOffset, Position: pos, Reason: "base offset", Found: int64(h.BaseOffset), Want: int64(r.chain.Next)}
+		}
+	}
+	if _, err := index.Relative(r.s.base, h.LastOffset); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// mayJump decides whether offsets are missing before a batch, or its base
+// offset, which no checksum covers, is damaged: then the batch behind it goes on
+// from the one before it.
+func (r *recovery) mayJump(h *record.Header, pos int64) (bool, error) {
+	if h.Magic < record.MagicV2 {
+		return true, nil // the offsets of a compressed message of format 0 and 1 are those of its last record
+	}
+	if r.o.Below > 0 && h.BaseOffset >= r.o.Below {
+		return false, nil
+	}
+	at := *h // the reader's header is overwritten
+	defer func() { *h = at }()
+	end := pos + int64(at.Size)
+	after, err := r.in.header(end)
+	if err == nil && r.o.Gaps && (after.BaseOffset < r.chain.Next || after.BaseOffset >= at.BaseOffset) {
+		return true, nil
+	}
+	if err == nil {
+		err = r.in.check(after, end)
+	}
+	var bad *record.CorruptError
+	switch {
+	case err == nil:
+		return after.BaseOffset < r.chain.Next || after.BaseOffset >= at.BaseOffset, nil
+	case !errors.As(err, &bad):
+		return false, err
+	}
+	// Nothing behind it says what is right. A follower that was truncated inside a
+	// batch leaves a small gap, one flipped bit of the offset mostly a large one.
+	gap := at.BaseOffset - r.chain.Next
+	return r.o.Gaps || gap < maxGap || bits.OnesCount64(uint64(at.BaseOffset^r.chain.Next)) > 1, nil
+}
+
+// maxGap is more offsets than a batch has.
+const maxGap = 1 << 20
+
+// MisnamedError is a segment whose batches, with right checksums, lie below its
+// base offset. Nothing was cut.
+type MisnamedError struct{ Found kafka.Offset }
+
+func (e *MisnamedError) Error() string {
+	return fmt.Sprintf("the first batch is at offset %d, below the base offset", e.Found)
+}
+
+// misnamed tells a segment under a wrong name from one whose first batch has a
+// damaged base offset: what follows that one fits the name.
+func (r *recovery) misnamed() error {
+	h, err := r.in.header(0)
+	if err == nil {
+		err = r.in.check(h, 0)
+	}
+	if err != nil || h.BaseOffset >= r.s.base || h.BaseOffset < 0 {
+		return nil // it is damaged, or of the disk, and found again
+	}
+	first := *h
+	after, err := r.in.header(int64(first.Size))
+	if err == nil {
+		err = r.in.check(after, int64(first.Size))
+	}
+	fits := err == nil && after.BaseOffset >= r.s.base
+	if int64(first.Size) == r.in.size {
+		fits = r.s.base+kafka.Offset(first.LastOffsetDelta)+1 == r.o.Below
+	}
+	if fits {
 		return nil
 	}
-	const covered = 21 // the checksum is of everything from the attributes on
-	buf := make([]byte, 1<<20)
-	crc, table := uint32(0), crc32.MakeTable(crc32.Castagnoli)
-	for at := int64(covered); at < int64(h.Size); {
-		piece := buf[:min(int64(len(buf)), int64(h.Size)-at)]
-		n, err := f.ReadAt(piece, pos+at)
-		if n < len(piece) {
-			return errors.Join(err, io.ErrUnexpectedEOF)
+	return &MisnamedError{Found: first.BaseOffset}
+}
+
+// passOver finds where the log goes on behind damage below the recovery point;
+// found is false when it ends there.
+func (r *recovery) passOver(pos int64, bad *record.CorruptError) (next int64, found bool, err error) {
+	whole := r.o.Keep == math.MaxInt64
+	if r.chain.Next >= r.o.Keep && !whole {
+		return 0, false, nil
+	}
+	next, found, err = r.resume(pos)
+	if err != nil {
+		return 0, false, err
+	}
+	if !found {
+		if !whole {
+			return 0, false, nil
 		}
-		crc = crc32.Update(crc, table, piece)
-		at += int64(n)
+		next = r.in.size
 	}
-	if crc != h.CRC {
-		return &record.CorruptError{Base: h.BaseOffset, Position: pos, Reason: "checksum", Found: int64(h.CRC), Want: int64(crc)}
+	r.again = true
+	if r.o.Damaged != nil {
+		r.o.Damaged(Damage{From: pos, To: next, Offset: r.chain.Next, Reason: bad})
 	}
-	return nil
+	return next, true, nil
 }
 
-// large looks at a batch before it is read into memory.
-func (r *recovery) large(f vfs.File, h *record.Header, pos int64) error {
-	err := checkLarge(f, h, pos)
-	if r.keep && errors.Is(err, record.ErrCorrupt) {
-		return errPassOver
+// resume returns where the next batch starts: where the length of the damaged
+// one leads, if something that fits is there, else the next whole batch.
+func (r *recovery) resume(pos int64) (int64, bool, error) {
+	limit := r.s.base + math.MaxInt32
+	if r.o.Below > 0 {
+		limit = min(limit, r.o.Below-1)
 	}
-	return err
+	if h, err := r.in.header(pos); err == nil {
+		end, next := pos+int64(h.Size), h.LastOffset+1
+		if end == r.in.size {
+			return end, true, nil
+		}
+		after, err := r.in.header(end)
+		if err == nil && after.BaseOffset >= r.chain.Next && after.BaseOffset <= limit {
+			if after.BaseOffset == next || r.in.check(after, end) == nil {
+				return end, true, nil
+			}
+		}
+	}
+	return record.FindWholeBatch(r.in.f, pos+1, r.in.size, r.chain.Next, limit)
 }
 
-func (r *recovery) batch(h *record.Header, b []byte, pos int64) error {
+// take adds a good batch: its index entry, and what it means for the log.
+func (r *recovery) take(h *record.Header, pos int64) error {
 	s := r.s
-	if err := record.Check(b); err != nil {
-		if r.keep {
-			return nil
-		}
-		return err
-	}
-	if r.accept != nil && !r.accept(h) {
-		return &record.CorruptError{Base: h.BaseOffset, Position: pos, Reason: "batch does not follow from the one before it"}
-	}
-	if _, err := index.Relative(s.base, h.LastOffset); err != nil {
-		return err
-	}
 	if h.MaxTimestamp > r.max.Timestamp {
 		r.max = index.TimePosition{Timestamp: h.MaxTimestamp, Offset: h.LastOffset}
 	}
-	if pos-r.lastEntry > s.opts.IndexInterval && !r.unindexed {
+	if (pos-r.lastEntry > s.opts.IndexInterval || r.again && pos > 0) && !r.unindexed {
 		if err := r.index(h.LastOffset, pos); err != nil {
 			return err
 		}
+		r.again = false
 	}
-	if r.visit == nil {
+	r.batches++
+	r.chain.Take(h)
+	if r.o.Visit == nil {
 		return nil
 	}
-	if err := r.visit(h, b, pos); err != nil {
-		r.failed = err
-		return err
+	var b []byte
+	if r.o.Whole || h.IsControl() || h.Magic < record.MagicV2 {
+		var err error
+		if b, err = r.in.bytes(pos, int64(h.Size)); err != nil {
+			return explain(r.in.f, err)
+		}
 	}
-	return nil
+	return r.o.Visit(h, b, pos)
 }
 
 // index adds an entry for the batch at pos. A full disk must not keep a log

@@ -425,7 +425,7 @@ func TestRecoveryThatKeepsGoesOnBehindADamagedBatch(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		pad  int // bytes of the damaged batch's values
-	}{{"a small batch", 320}, {"one that is checked in pieces", largeBatch}} {
+	}{{"a small batch", 320}, {"one that is checked in pieces", 4 << 20}} {
 		t.Run(tt.name, func(t *testing.T) {
 			fsys := memfs.New()
 			s := create(t, fsys, options())
@@ -448,7 +448,7 @@ func TestRecoveryThatKeepsGoesOnBehindADamagedBatch(t *testing.T) {
 			check(t, err)
 			closed(t, s)
 			seen := 0
-			cut, err := s.RecoverWith(RecoverOptions{Keep: true, Visit: func(h *record.Header, _ []byte, _ int64) error {
+			got, err := s.RecoverWith(RecoverOptions{Keep: math.MaxInt64, Visit: func(h *record.Header, _ []byte, _ int64) error {
 				if h.BaseOffset != list[seen].first {
 					t.Errorf("batch %d has base offset %d, want %d", seen, h.BaseOffset, list[seen].first)
 				}
@@ -456,11 +456,12 @@ func TestRecoveryThatKeepsGoesOnBehindADamagedBatch(t *testing.T) {
 				return nil
 			}})
 			check(t, err)
-			if cut != 0 || s.Size() != size || seen != len(list) {
-				t.Errorf("cut %d of %d bytes, saw %d batches, want 0 and %d", cut, size, seen, len(list))
+			if got.Cut != 0 || s.Size() != size || seen != len(list) {
+				t.Errorf("cut %d of %d bytes, saw %d batches, want 0 and %d", got.Cut, size, seen, len(list))
 			}
-			if got := readEntries(t, s).offsets; len(got) < len(want.offsets)-1 || got[len(got)-1] != want.offsets[len(want.offsets)-1] {
-				t.Errorf("index entries %v, want those of the appends but for the damaged batch: %v", got, want.offsets)
+			behind := index.Position{Offset: list[10].last, Byte: at + int64(len(hurt.bytes))}
+			if got := readEntries(t, s).offsets; len(got) < len(want.offsets) || !slices.Contains(got, behind) {
+				t.Errorf("index entries %v, want one for the batch behind the damage, %v", got, behind)
 			}
 			if largest, err := s.MaxTimestamp(); err != nil || largest.Timestamp != 30_009 {
 				t.Errorf("MaxTimestamp() = %v, %v, want 30009", largest, err)
@@ -551,7 +552,7 @@ func TestALargeBatchIsCheckedBeforeItIsHeld(t *testing.T) {
 	fsys := memfs.New()
 	s := create(t, fsys, options())
 	closed(t, s)
-	big := newBatch(t, base, largeBatch, 1)
+	big := newBatch(t, base, 4<<20, 1)
 	check(t, s.Append(base, big.bytes))
 	if cut, err := s.Recover(nil); cut != 0 || err != nil {
 		t.Errorf("Recover of a good large batch = %d, %v", cut, err)
