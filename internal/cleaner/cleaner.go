@@ -70,6 +70,8 @@ type Options struct {
 	Logger     *slog.Logger
 	// OnRound is told about each round that came to its end. May be nil.
 	OnRound func(l *commitlog.Log, s Stats)
+	// OnReadError is told when the disk failed to give bytes of a log. May be nil.
+	OnReadError func(l *commitlog.Log, err error)
 }
 
 // Cleaner compacts logs on its own goroutines, between Start and Stop.

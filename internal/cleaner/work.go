@@ -8,6 +8,7 @@ import (
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/record"
 	"github.com/varvelog/varve/internal/segment"
+	"github.com/varvelog/varve/internal/vfs"
 )
 
 // worker is one of the goroutines that clean. It chooses a log, cleans it, and
@@ -206,6 +207,14 @@ func (c *Cleaner) failed(l *commitlog.Log, err error) error {
 		return nil
 	case errors.Is(err, commitlog.ErrFull), errors.Is(err, commitlog.ErrStorage):
 		c.o.Logger.Warn("compaction put off", "topic", tp.Topic, "partition", tp.Partition, "err", err)
+		return nil
+	case vfs.IsReadError(err):
+		// A disk that failed once; one that keeps failing is taken out of use by who
+		// is told of it.
+		c.o.Logger.Warn("compaction put off", "topic", tp.Topic, "partition", tp.Partition, "err", err)
+		if c.o.OnReadError != nil {
+			c.o.OnReadError(l, err)
+		}
 		return nil
 	}
 	event := "uncleanable"

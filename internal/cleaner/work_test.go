@@ -267,6 +267,36 @@ func TestAFullDiskIsTriedAgain(t *testing.T) {
 	})
 }
 
+// Faults E3: a sector that cannot be read now is no damage for good.
+func TestALogThatCannotBeReadIsTriedAgain(t *testing.T) {
+	started(t, Config{Backoff: time.Second}, []string{"t"}, func(t *testing.T, o *owner, c *Cleaner) {
+		told := 0
+		c.o.OnReadError = func(l *commitlog.Log, err error) {
+			if l != o.logs[0] || !errors.Is(err, syscall.EIO) {
+				t.Errorf("OnReadError(%v, %v)", l.Partition(), err)
+			}
+			told++
+		}
+		o.fill(0, 4)
+		o.setFault(func(op faultfs.Op) error {
+			if op.Kind == faultfs.Read && strings.HasSuffix(op.Name, ".log") {
+				return syscall.EIO
+			}
+			return nil
+		})
+		c.Start()
+		time.Sleep(3*time.Second - 1)
+		synctest.Wait()
+		want(t, "rounds while it cannot be read", len(o.takeRounds()), 0)
+		want(t, "times told", told, 3)
+		want(t, "logs given up", len(c.Uncleanable()), 0)
+		o.setFault(nil)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		want(t, "rounds", o.takeRounds(), []string{"t 0-8"})
+	})
+}
+
 func TestAFailedSyncEndsTheRoundForGood(t *testing.T) {
 	started(t, Config{Backoff: time.Second}, []string{"t"}, func(t *testing.T, o *owner, c *Cleaner) {
 		o.fill(0, 4)

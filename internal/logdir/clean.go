@@ -18,6 +18,7 @@ func (m *Manager) newCleaner() {
 	if m.o.Cleaner != nil {
 		m.cleaner = cleaner.New(cleaner.Options{
 			Logs: m.compacted, SetCleaned: m.setCleaned, Now: m.o.Now, Logger: m.o.Logger, OnRound: m.o.OnCompacted,
+			OnReadError: m.compactionFailed,
 		}, *m.o.Cleaner)
 	}
 }

@@ -165,7 +165,9 @@ func (m *Manager) reopen(p *partition, n NewPartition) (*commitlog.Log, error) {
 	if err == nil {
 		return log, nil
 	}
-	if isDiskError(err) {
+	if vfs.IsReadError(err) {
+		m.readFailed(p.dir, "load", err)
+	} else if isDiskError(err) {
 		m.goOffline(p.dir, "load", err)
 	}
 	m.mu.Lock()

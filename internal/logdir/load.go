@@ -1,6 +1,7 @@
 package logdir
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/varvelog/varve/internal/commitlog"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/metadata"
+	"github.com/varvelog/varve/internal/vfs"
 )
 
 // LoadOptions give Load what the metadata log says.
@@ -32,7 +34,6 @@ func (m *Manager) Load(o LoadOptions) error {
 	if o.Config == nil {
 		o.Config = func(string) commitlog.Config { return commitlog.DefaultConfig() }
 	}
-	m.assignFlushers()
 	l := &loading{m: m, o: o, entries: map[*dir][]fs.DirEntry{}}
 	if err := l.list(); err != nil {
 		return err
@@ -143,8 +144,11 @@ func (l *loading) entry(d *dir, e fs.DirEntry) error {
 		m.removeLater(d, path)
 	case livePartition:
 		id, ok, err := m.identity(d, e.Name(), tp, l.o.Image)
+		if vfs.IsReadError(err) {
+			id, ok, err = m.identity(d, e.Name(), tp, l.o.Image)
+		}
 		switch {
-		case isDiskError(err):
+		case isDiskError(err) && !onlyThisPartition(err):
 			return err
 		case err != nil:
 			l.refuse(d, tp, err)
@@ -174,7 +178,18 @@ func (l *loading) refuse(d *dir, tp kafka.TopicPartition, err error) {
 		}
 	}
 	l.mu.Unlock()
-	m.o.Logger.Error("partition not opened", "dir", d.path, "topic", tp.Topic, "partition", tp.Partition, "err", err)
+	m.o.Logger.Error("partition not opened", append([]any{"dir", d.path, "topic", tp.Topic, "partition", tp.Partition, "err", err},
+		adviceOn(err, "what is in it was left as it is; restart when the cause is gone")...)...)
+	if vfs.IsReadError(err) {
+		m.readFailed(d, "load", err)
+	}
+}
+
+// onlyThisPartition tells an error that is no reason to take its whole directory
+// offline: bytes that cannot be read (faults E3), unless there are more of them,
+// and files that this user may not open (F6).
+func onlyThisPartition(err error) bool {
+	return vfs.IsReadError(err) || errors.Is(err, fs.ErrPermission)
 }
 
 // open opens what was found, each directory with its own workers.
@@ -213,17 +228,21 @@ func (l *loading) openOne(f found) {
 	p := &partition{tp: f.tp, dir: d}
 	o := m.logOptions(p, filepath.Join(d.path, f.name), f.id, l.o.Config(f.tp.Topic))
 	o.CleanShutdown = d.clean
-	log, err := m.openAt(p, o, func(k checkpointKind) (kafka.Offset, bool) {
+	checkpointed := func(k checkpointKind) (kafka.Offset, bool) {
 		offset, ok := d.checkpoints[k].written[f.tp]
 		return offset, ok
-	})
+	}
+	log, err := m.openAt(p, o, checkpointed)
+	if vfs.IsReadError(err) { // what was cut or made meanwhile is done already
+		log, err = m.openAt(p, o, checkpointed)
+	}
 	switch {
 	case err == nil:
 		p.log = log
 		m.mu.Lock()
 		m.logs[f.tp] = p
 		m.mu.Unlock()
-	case isDiskError(err):
+	case isDiskError(err) && !onlyThisPartition(err):
 		m.goOffline(d, "load", err)
 	default:
 		l.refuse(d, f.tp, err)
@@ -267,8 +286,6 @@ func (m *Manager) logOptions(p *partition, path string, id kafka.TopicID, c comm
 		VerifyTransactions: m.o.VerifyTransactions,
 		Scratch:            m.o.Scratch,
 		Files:              m.files,
-		Flusher:            d.flusher,
-		Offline:            &d.broken,
 		Now:                m.o.Now,
 		Logger:             m.o.Logger,
 		Jitter:             m.o.Jitter,

@@ -3,6 +3,8 @@ package logdir
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"syscall"
 
 	"github.com/varvelog/varve/internal/kafka"
@@ -20,9 +22,6 @@ type Offline struct {
 func (d *dir) err() error {
 	if p := d.offline.Load(); p != nil {
 		return *p
-	}
-	if p := d.broken.Load(); p != nil {
-		return fmt.Errorf("%w: %s: %w", ErrOffline, d.path, *p)
 	}
 	return nil
 }
@@ -44,7 +43,6 @@ func (m *Manager) online() int {
 // tell what is there. A caller may hold its log's lock, but no lock of this package.
 func (m *Manager) goOffline(d *dir, op string, cause error) {
 	err := fmt.Errorf("%w: %s: %w", ErrOffline, d.path, cause)
-	d.broken.CompareAndSwap(nil, &err) // the logs look at it before each change
 	if !d.offline.CompareAndSwap(nil, &err) {
 		return
 	}
@@ -53,28 +51,20 @@ func (m *Manager) goOffline(d *dir, op string, cause error) {
 		p.log.Fail(err)
 		o.Partitions = append(o.Partitions, p.tp)
 	}
-	m.o.Logger.Error("data directory offline", "event", "dir-offline", "dir", d.path, "op", op, "err", cause, "partitions", len(o.Partitions),
-		"hint", "check the disk, then restart; nothing will be written to it until then")
+	m.o.Logger.Error("data directory offline", append([]any{"event", "dir-offline", "dir", d.path, "op", op, "err", cause, "partitions", len(o.Partitions)},
+		adviceOn(cause, "check the disk, then restart; nothing will be written to it until then")...)...)
 	if m.o.OnOffline != nil {
 		online := m.online()
 		m.jobs.background(func() { m.o.OnOffline(o, online) })
 	}
 }
 
-// Fail takes the directory of a partition offline because of an error that was
-// met outside of its log, such as a failed read on the way to a socket.
-func (m *Manager) Fail(tp kafka.TopicPartition, op string, err error) {
-	m.mu.RLock()
-	p := m.logs[tp]
-	m.mu.RUnlock()
-	if p != nil {
-		m.goOffline(p.dir, op, err)
-	}
-}
-
 // Health is the state of one partition's directory: a pointer that its user
 // keeps, to look at before each append without a lock.
-type Health struct{ dir *dir }
+type Health struct {
+	m   *Manager
+	dir *dir
+}
 
 // Err is nil while the directory is online. The zero Health is always online.
 func (h Health) Err() error {
@@ -98,7 +88,7 @@ func (m *Manager) Health(tp kafka.TopicPartition) Health {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if p := m.logs[tp]; p != nil {
-		return Health{p.dir}
+		return Health{m, p.dir}
 	}
 	return Health{}
 }
@@ -115,6 +105,15 @@ func isDiskError(err error) bool {
 		}
 	}
 	return false
+}
+
+// adviceOn is what a log record says besides the error: what to do, and who asked
+// when the answer was that they may not (faults F6). Permission is no damage.
+func adviceOn(err error, hint string) []any {
+	if errors.Is(err, fs.ErrPermission) {
+		return []any{"user", os.Geteuid(), "hint", "give the file back to the user that runs varve, or run it as the owner, then restart; nothing was changed"}
+	}
+	return []any{"hint", hint}
 }
 
 // Transient tells a failure that says nothing of what is on the disk and may be

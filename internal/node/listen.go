@@ -47,7 +47,7 @@ func (n *Node) listen() error {
 		}
 		sc := server.Config{
 			Name: l.Name, Address: l.Address(), Backlog: cfg.SocketListenBacklog,
-			MaxRequestBytes: cfg.SocketRequestMaxBytes, IdleTimeout: cfg.ConnectionsMaxIdle,
+			MaxRequestBytes: cfg.SocketRequestMaxBytes, OnFileError: n.fileFailed, IdleTimeout: cfg.ConnectionsMaxIdle,
 			Admission: n.admission, Buffers: buffers, Logger: n.log,
 		}
 		// The kernel sizes the buffers better than a fixed number does.

@@ -75,3 +75,6 @@ func (n *Node) awaitRoom() {
 		}
 	}
 }
+
+// fileFailed is told by a connection that could not send a file (faults E4).
+func (n *Node) fileFailed(file string, err error) { n.dirs.ReadFailed(file, "send", err) }

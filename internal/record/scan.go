@@ -3,6 +3,7 @@ package record
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 )
 
@@ -124,7 +125,9 @@ func (s *Scanner) bytes(pos int64, n int) ([]byte, error) {
 		return s.buf[:n], nil
 	}
 	if err == nil || errors.Is(err, io.EOF) {
-		err = &CorruptError{Position: pos, Reason: "bytes before the end of the file", Found: int64(got), Want: int64(n)}
+		// The file is known to be longer. That is a disk that fails, or somebody who
+		// cuts the file, and not the end of the log.
+		err = fmt.Errorf("%d of %d bytes at byte %d: %w", got, n, pos, io.ErrUnexpectedEOF)
 	}
 	return nil, err
 }

@@ -56,7 +56,21 @@ func (p *Partition) Read(o ReadOptions) (ReadInfo, error) {
 		}
 	}
 	var err error
-	info.ReadInfo, err = p.log.Read(o.Offset, o.ReadOptions)
+	info.ReadInfo, err = p.readLog(o.Offset, o.ReadOptions)
+	return info, err
+}
+
+// readLog reads once more when the disk fails, and tells when it fails again
+// (faults E3). The partition answers with the error; others are served.
+func (p *Partition) readLog(start kafka.Offset, o commitlog.ReadOptions) (commitlog.ReadInfo, error) {
+	info, err := p.log.Read(start, o)
+	if err == nil || !vfs.IsReadError(err) {
+		return info, err
+	}
+	info, err = p.log.Read(start, o)
+	if err != nil {
+		p.health.ReadFailed("fetch", err)
+	}
 	return info, err
 }
 
@@ -93,14 +107,18 @@ func (l *CoordinatorLog) Append(batch []byte) (kafka.Offset, error) {
 // Read returns batches from the one that holds from on, put into buf when it is
 // large enough: whole ones as far as maxBytes go, at least one.
 func (l *CoordinatorLog) Read(from kafka.Offset, maxBytes int, buf []byte) ([]byte, error) {
-	info, err := l.Log.Read(from, commitlog.ReadOptions{MaxBytes: int64(maxBytes), Bound: commitlog.LogEnd, MinOneBatch: true})
+	info, err := l.p.readLog(from, commitlog.ReadOptions{MaxBytes: int64(maxBytes), Bound: commitlog.LogEnd, MinOneBatch: true})
 	if err != nil {
 		return nil, err
 	}
 	if info.Region.Release != nil {
 		defer info.Region.Release()
 	}
-	return readRegion(buf[:0], info.Region)
+	b, err := readRegion(buf[:0], info.Region)
+	if err != nil {
+		l.p.health.ReadFailed("load group", err)
+	}
+	return b, err
 }
 
 func readRegion(buf []byte, r vfs.Region) ([]byte, error) {

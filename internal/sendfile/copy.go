@@ -42,8 +42,12 @@ func CopyRegion(w io.Writer, r vfs.Region, buf []byte) error {
 	return nil
 }
 
+// readFull tries a second time: a disk can fail once (faults E3).
 func readFull(f vfs.File, p []byte, off int64) error {
 	n, err := f.ReadAt(p, off)
+	if n < len(p) {
+		n, err = f.ReadAt(p, off)
+	}
 	if n == len(p) {
 		return nil
 	}

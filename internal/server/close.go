@@ -68,6 +68,9 @@ func (c *Conn) outputError(err error) error {
 	case errors.Is(err, net.ErrClosed) && c.l.isStopping():
 		return &CloseError{Reason: ReasonStop}
 	case errors.As(err, &fileErr):
+		if c.l.cfg.OnFileError != nil {
+			c.l.cfg.OnFileError(fileErr.Name, fileErr)
+		}
 		return &CloseError{Reason: ReasonFile, Err: err}
 	}
 	return &CloseError{Reason: ReasonNetwork, Err: err}

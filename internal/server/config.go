@@ -45,6 +45,9 @@ type Config struct {
 	Buffers *Buffers
 	// Flexible says which requests have header v2. Nil: wire.FlexibleRequest.
 	Flexible func(key, version int16) bool
+	// OnFileError is told when a response could not be sent because of its file:
+	// a disk that fails, or a file that became shorter. May be nil.
+	OnFileError func(file string, err error)
 	// Logger gets one record for each connection that is closed or refused. Nil: none.
 	Logger *slog.Logger
 }

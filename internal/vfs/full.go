@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"syscall"
 )
@@ -29,16 +30,32 @@ func IsSync(err error) bool {
 	return false
 }
 
-// IsRead reports whether the failed call only looked at the disk: the bytes
-// there are as they were, and another attempt can succeed.
-func IsRead(err error) bool {
+// IsReadError reports whether the disk failed to give bytes that it holds: an
+// error of a call that only looks, or fewer bytes than the file has. Nothing on
+// the disk has changed, and another attempt can succeed.
+func IsReadError(err error) bool {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return true
+	}
 	var path *fs.PathError
 	if !errors.As(err, &path) {
 		return false
 	}
 	switch path.Op {
-	case "read", "pread", "open", "stat", "lstat", "fstat", "readdir", "readdirent", "size", "statfs":
-		return true
+	case "read", "pread", "open", "stat", "lstat", "fstat", "readdir", "readdirent", "size":
+		return isDisk(err)
+	}
+	return false
+}
+
+// isDisk picks the numbers that a failing disk gives.
+func isDisk(err error) bool {
+	for _, errno := range []syscall.Errno{
+		syscall.EIO, syscall.ESTALE, syscall.ENXIO, syscall.ENODEV, syscall.ENOTCONN, syscall.ETIMEDOUT,
+	} {
+		if errors.Is(err, errno) {
+			return true
+		}
 	}
 	return false
 }
