@@ -95,6 +95,13 @@ func (x *TimeIndex) loadLast() error {
 	return nil
 }
 
+// Newest is Last for the writer, who remembers it: an entry that was added does
+// not depend on what the file has become.
+func (x *TimeIndex) Newest() (TimePosition, error) {
+	err := x.loadLast()
+	return x.last, err
+}
+
 // Prepare makes sure that n more entries can be stored, and the final one after
 // them: see OffsetIndex.Prepare.
 func (x *TimeIndex) Prepare(n int) error { return x.prepare(n, 1) }

@@ -76,7 +76,7 @@ func (s *Segment) Append(largest kafka.Offset, bufs ...[]byte) error {
 // them, so that a full disk or index is found before a byte is written.
 func (s *Segment) prepareEntries(bufs [][]byte) error {
 	since, largest := s.sinceEntry, s.max.Timestamp
-	last, err := s.times.Last()
+	last, err := s.times.Newest()
 	if err != nil {
 		return err
 	}

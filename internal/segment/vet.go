@@ -101,20 +101,27 @@ func (s *Segment) VetTimes() error {
 	return nil
 }
 
-// Mend makes anew the indexes that an Examine has found to be wrong.
-func (s *Segment) Mend(e *Examination) error {
+// Mend makes anew the indexes that an Examine has found to be wrong, and returns
+// how many.
+func (s *Segment) Mend(e *Examination) (rebuilt int) {
+	if e.OffsetIndex == "" && e.TimeIndex == "" || s.active.Load() {
+		return 0
+	}
 	h, f, err := s.use()
 	if err != nil {
-		return err
+		return 0
 	}
 	defer h.release()
-	if e.OffsetIndex != "" {
-		s.vet(f, &s.offsetVet, func(vfs.File) (string, error) { return e.OffsetIndex, nil }, s.rebuildOffsets)
+	wrong := func(reason string) func(vfs.File) (string, error) {
+		return func(vfs.File) (string, error) { return reason, nil }
 	}
-	if e.TimeIndex != "" {
-		s.vet(f, &s.timeVet, func(vfs.File) (string, error) { return e.TimeIndex, nil }, s.rebuildTimes)
+	if e.OffsetIndex != "" && s.vet(f, &s.offsetVet, wrong(e.OffsetIndex), s.rebuildOffsets) {
+		rebuilt++
 	}
-	return nil
+	if e.TimeIndex != "" && s.vet(f, &s.timeVet, wrong(e.TimeIndex), s.rebuildTimes) {
+		rebuilt++
+	}
+	return rebuilt
 }
 
 // vet runs one check at a time; whoever comes meanwhile waits for that, but not
