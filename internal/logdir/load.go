@@ -34,6 +34,7 @@ func (m *Manager) Load(o LoadOptions) error {
 	if o.Config == nil {
 		o.Config = func(string) commitlog.Config { return commitlog.DefaultConfig() }
 	}
+	m.assignFlushers()
 	l := &loading{m: m, o: o, entries: map[*dir][]fs.DirEntry{}}
 	if err := l.list(); err != nil {
 		return err
@@ -286,6 +287,8 @@ func (m *Manager) logOptions(p *partition, path string, id kafka.TopicID, c comm
 		VerifyTransactions: m.o.VerifyTransactions,
 		Scratch:            m.o.Scratch,
 		Files:              m.files,
+		Flusher:            d.flusher,
+		Offline:            &d.broken,
 		Now:                m.o.Now,
 		Logger:             m.o.Logger,
 		Jitter:             m.o.Jitter,

@@ -23,6 +23,9 @@ func (d *dir) err() error {
 	if p := d.offline.Load(); p != nil {
 		return *p
 	}
+	if p := d.broken.Load(); p != nil {
+		return fmt.Errorf("%w: %s: %w", ErrOffline, d.path, *p)
+	}
 	return nil
 }
 
@@ -43,6 +46,7 @@ func (m *Manager) online() int {
 // tell what is there. A caller may hold its log's lock, but no lock of this package.
 func (m *Manager) goOffline(d *dir, op string, cause error) {
 	err := fmt.Errorf("%w: %s: %w", ErrOffline, d.path, cause)
+	d.broken.CompareAndSwap(nil, &err) // the logs look at it before each change
 	if !d.offline.CompareAndSwap(nil, &err) {
 		return
 	}
