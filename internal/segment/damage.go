@@ -162,10 +162,18 @@ func (s *Segment) goodAt(r *reader, pos int64, first kafka.Offset) *record.Heade
 		return nil
 	}
 	copied := *h
-	if copied.BaseOffset < first || copied.LastOffset < copied.BaseOffset || copied.LastOffset-s.base > maxRelative || r.check(&copied, pos) != nil {
+	if copied.BaseOffset < first || copied.LastOffset < copied.BaseOffset || copied.LastOffset-s.base > maxRelative || checkMagic(&copied, pos) != nil || r.check(&copied, pos) != nil {
 		return nil
 	}
 	return &copied
+}
+
+// checkMagic refuses formats that do not exist; the checksum does not cover the magic.
+func checkMagic(h *record.Header, pos int64) error {
+	if h.Magic >= 0 && h.Magic <= record.MagicV2 {
+		return nil
+	}
+	return &record.CorruptError{Base: h.BaseOffset, Position: pos, Reason: "magic", Found: int64(h.Magic), Want: record.MagicV2}
 }
 
 // over is a file that is read through another reader.
@@ -234,7 +242,10 @@ func (x *examiner) run(f vfs.File) error {
 		h, err := r.header(pos)
 		if err == nil {
 			copied := *h
-			if err = r.check(&copied, pos); err == nil {
+			if err = checkMagic(&copied, pos); err == nil {
+				err = r.check(&copied, pos)
+			}
+			if err == nil {
 				x.batch(&copied, pos)
 				pos += int64(copied.Size)
 				continue
@@ -285,7 +296,7 @@ func (x *examiner) batch(h *record.Header, pos int64) {
 		at.Reason, at.Found, at.Want = "base offset", int64(h.BaseOffset), int64(x.next)
 	case h.LastOffset < h.BaseOffset, h.LastOffset >= x.upper, h.LastOffset-x.s.base > maxRelative:
 		at.Reason, at.Found, at.Want = "last offset", int64(h.LastOffset), int64(x.upper-1)
-	case h.Magic >= record.MagicV2 && h.LeaderEpoch >= 0 && h.LeaderEpoch < x.epoch:
+	case h.Magic >= record.MagicV2 && (h.LeaderEpoch < kafka.NoLeaderEpoch || h.LeaderEpoch >= 0 && h.LeaderEpoch < x.epoch):
 		at.Reason, at.Found, at.Want = "leader epoch", int64(h.LeaderEpoch), int64(x.epoch)
 	default:
 		x.held, x.heldAt, x.holds = *h, pos, true
