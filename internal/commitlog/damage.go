@@ -24,8 +24,3 @@ func (l *Log) watch(o *segment.Options) {
 		l.logger.Error(what, "event", "map-fault", "topic", l.partition.Topic, "partition", l.partition.Partition, "file", path, "page", page, "err", err)
 	}
 }
-
-// ReadError classifies an error of a read that somebody else made in a segment
-// of the log, the scrub: damaged bytes are ErrCorrupt, a disk that does not answer
-// is ErrStorage.
-func (l *Log) ReadError(err error) error { return l.readError(err) }

@@ -135,6 +135,7 @@ type Broker struct {
 	LogFormat     string // text, json
 	ShutdownGrace time.Duration
 	DiskReserve   Reserve // varve.disk.reserve
+	ScrubRate     int64   // bytes a second and directory, 0 = off
 
 	// Topic is what a topic without settings of its own has.
 	Topic Topic

@@ -122,6 +122,8 @@ func checkOwn(k Key, v string) error {
 		_, err = ParseDuration(v)
 	case "varve.http.listen":
 		err = checkHTTPListen(v)
+	case "varve.scrub.rate":
+		_, err = ParseSize(v)
 	case "varve.disk.reserve":
 		_, err = ParseReserve(v)
 	}

@@ -25,6 +25,7 @@ func ownKeys() []Key {
 		own("varve.log.format", TypeString, "text", "[text, json]", ClassM1, "Form of the broker's own log lines."),
 		own("varve.log.level", TypeString, "info", "(case insensitive) [trace, debug, info, warn, error]", ClassM1, "Least level of the broker's own log lines."),
 		own("varve.metrics.partition.limit", TypeInt, "10000", "[0,...]", ClassM1, "Most partitions for which the metrics page has series of their own."),
+		own("varve.scrub.rate", TypeString, "8MB", "", ClassM1, "Bytes a second that the scrub reads of each data directory to check what is in it; 0 turns it off."),
 		own("varve.shutdown.grace", TypeString, "30s", "", ClassM1, "How long a clean stop may take before it is cut short."),
 		own("varve.sync", TypeString, "kafka", "[kafka]", ClassM1, "When an acknowledged record is on the disk: kafka follows log.flush.*."),
 		own("varve.topic.auto.partitions.cap", TypeInt, "1000", "[1,...]", ClassM1, "Most partitions that automatic topic creation makes."),

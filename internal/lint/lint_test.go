@@ -25,12 +25,12 @@ const (
 // only packages of a lower number. Test packages have no number.
 var layers = map[string]int{
 	"internal/kafka": 0, "internal/invariant": 0,
-	"internal/vfs": 1, "internal/config": 1, "internal/events": 1,
+	"internal/vfs": 1, "internal/config": 1, "internal/events": 1, "internal/clock": 1,
 	"internal/vfs/memfs": 2, "internal/vfs/failstop": 2, "internal/vfs/faultfs": 2, "internal/vfs/tracefs": 2,
 	"internal/record": 2, "internal/index": 2, "internal/checkpoint": 2, "internal/sendfile": 2, "internal/group": 2,
 	"internal/segment": 3, "internal/producer": 3, "internal/wire": 3, "internal/flusher": 3,
 	"internal/commitlog": 4, "internal/metadata": 4, "internal/server": 4,
-	"internal/quorum": 5, "internal/cleaner": 5,
+	"internal/quorum": 5, "internal/cleaner": 5, "internal/scrub": 5,
 	"internal/logdir": 6, "internal/dump": 6, "internal/verify": 6,
 	"internal/replica": 7, "internal/repair": 7, "internal/explain": 7,
 	"internal/coordinator": 8, "internal/controller": 8,
@@ -254,7 +254,7 @@ func TestPurePackagesDoNotReadTheClock(t *testing.T) {
 }
 
 func TestFilesAreReachedThroughVfs(t *testing.T) {
-	below := []string{"internal/record", "internal/index", "internal/checkpoint", "internal/segment", "internal/producer", "internal/commitlog", "internal/cleaner", "internal/metadata", "internal/quorum", "internal/logdir", "internal/replica", "internal/coordinator", "internal/controller", "internal/verify", "internal/dump", "internal/repair", "internal/explain"}
+	below := []string{"internal/record", "internal/index", "internal/checkpoint", "internal/segment", "internal/producer", "internal/commitlog", "internal/cleaner", "internal/scrub", "internal/metadata", "internal/quorum", "internal/logdir", "internal/replica", "internal/coordinator", "internal/controller", "internal/verify", "internal/dump", "internal/repair", "internal/explain"}
 	banned := map[string]bool{"Open": true, "OpenFile": true, "Create": true, "ReadFile": true, "WriteFile": true, "Rename": true, "Remove": true, "RemoveAll": true, "Mkdir": true, "MkdirAll": true, "ReadDir": true, "Stat": true, "Truncate": true}
 	for _, f := range sources(t) {
 		if isTest(f.rel) || !contains(below, pkgOf(f.rel)) {

@@ -23,14 +23,16 @@ func (m *Manager) newCleaner() {
 	}
 }
 
-// startCleaner begins compaction; Load calls it when the logs are open.
+// startCleaner begins compaction and the scrub; Load calls it when the logs are open.
 func (m *Manager) startCleaner() {
+	m.startScrub()
 	if m.cleaner != nil {
 		m.cleaner.Start()
 	}
 }
 
 func (m *Manager) stopCleaner() {
+	m.stopScrub()
 	if m.cleaner != nil {
 		m.cleaner.Stop()
 	}

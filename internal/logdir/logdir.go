@@ -21,6 +21,7 @@ import (
 	"github.com/varvelog/varve/internal/commitlog"
 	"github.com/varvelog/varve/internal/flusher"
 	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/scrub"
 	"github.com/varvelog/varve/internal/segment"
 	"github.com/varvelog/varve/internal/vfs"
 )
@@ -55,6 +56,10 @@ type Options struct {
 	Reserve func(total int64) int64
 	// Cleaner are the settings of compaction; nil: compacted topics are not compacted.
 	Cleaner *cleaner.Config
+	// ScrubRate is how many bytes a second of each directory are read to check
+	// them; 0: none. ScrubNow has that done once at once, as fast as it goes.
+	ScrubRate int64
+	ScrubNow  bool
 
 	Now    func() time.Time // nil: time.Now
 	Logger *slog.Logger     // nil: nothing is logged
@@ -163,6 +168,7 @@ type dir struct {
 	brokerEpoch int64            // in it
 	complete    bool             // every partition directory was opened
 
+	scrub       *scrub.Scrubber // nil without scrub, and until Load
 	checkpoints [checkpointKinds]checkpointFile
 }
 

@@ -116,6 +116,7 @@ func (n *Node) openDirs() error {
 		Now:     n.opts.Now, Logger: n.log,
 		OnOffline: n.offline,
 	}
+	o.ScrubRate, o.ScrubNow = cfg.ScrubRate, scrubNow()
 	if cfg.CleanerEnable {
 		c := cleanerConfig(cfg)
 		o.Cleaner = &c

@@ -183,6 +183,9 @@ func (w *worker) log(l *commitlog.Log) bool {
 		if at.compare(w.cursor) < 0 || upper > l.RecoveryPoint() {
 			continue
 		}
+		if l.Failure() != nil {
+			return true // its directory is offline
+		}
 		w.cursor = at
 		if !w.segment(l, s, upper) {
 			return false
