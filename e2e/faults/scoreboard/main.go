@@ -100,6 +100,9 @@ func (b *bench) main(ctx context.Context, rows, self string) (int, error) {
 		year, month, day := time.Now().Date()
 		b.seed = uint64(year*10000 + int(month)*100 + day)
 	}
+	if self != "" {
+		planned = nil
+	}
 	if err := b.prepare(ctx, planned); err != nil {
 		return 0, err
 	}

@@ -307,12 +307,12 @@ func (r *run) start(dir, log string, s script) (*server, error) {
 		return nil, err
 	}
 	defer out.Close()
-	args := []string{"bash", "-c", `echo $$ >"$FAULT_LOG/pid"; ` + r.serve(&s)}
+	args := []string{"bash", "-c", `echo $$ >"$PID_FILE"; ` + r.serve(&s)}
 	if s.name != "" {
 		args = append(append([]string{filepath.Join(r.scripts, s.name)}, append(s.flags, "--")...), args...)
 	}
 	v.cmd = exec.Command(args[0], args[1:]...)
-	v.cmd.Env = append(append(os.Environ(), "FAULT_DIR="+dir, "FAULT_LOG="+log, fmt.Sprintf("PORT=%d", port), "FAULT_TOOLS="+filepath.Dir(r.tool)), s.env...)
+	v.cmd.Env = append(append(os.Environ(), "FAULT_DIR="+dir, "FAULT_LOG="+log, fmt.Sprintf("PORT=%d", port), "FAULT_TOOLS="+filepath.Dir(r.tool), "PID_FILE="+filepath.Join(log, "pid")), s.env...)
 	v.cmd.Stdout, v.cmd.Stderr = out, out
 	v.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := v.cmd.Start(); err != nil {

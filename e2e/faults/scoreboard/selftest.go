@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -56,6 +57,10 @@ func (b *bench) selfTest(ctx context.Context, long bool) (int, error) {
 	missed := 0
 	for _, t := range tests {
 		if t.long && !long || ctx.Err() != nil {
+			continue
+		}
+		if t.root && os.Geteuid() != 0 {
+			fmt.Printf("self-test: %s: not planned without root\n", t.what)
 			continue
 		}
 		res := b.script(ctx, t.s)
