@@ -55,6 +55,7 @@ var codes = [...]struct {
 	{commitlog.ErrFull, kafka.ErrKafkaStorageError},
 	{commitlog.ErrStorage, kafka.ErrKafkaStorageError},
 	{commitlog.ErrClosed, kafka.ErrNotLeaderOrFollower},
+	{commitlog.ErrCut, kafka.ErrNotLeaderOrFollower},
 	{quorum.ErrClosed, kafka.ErrNotController},
 	{quorum.ErrTooLarge, kafka.ErrPolicyViolation},
 }

@@ -45,10 +45,19 @@ type produceCall struct {
 	failed  bool
 	repeats map[partKey]int // how often each partition is still to come; nil when there are few
 	places  map[partKey]int // where each topic is in the response; nil when there are few
+	syncs   []pendingSync   // in the order of appends
 	appends []pendingAppend
 	wake    []*replica.Partition // to be told once the answer is written
 	wakeFn  func()               // bound once
 	waiter  *replica.Waiter      // for acks=all; made at first need
+}
+
+// pendingSync is an append that waits for the disk.
+type pendingSync struct {
+	p         *replica.Partition
+	owed      commitlog.SyncPoint
+	topic     int // where the answer is in the response
+	partition int
 }
 
 // pendingAppend is an append that waits for the in-sync replicas.
@@ -95,7 +104,7 @@ func (f *produceCall) serve() (server.Verdict, error) {
 		return server.Close, err
 	}
 	f.resp.Topics, f.resp.NodeEndpoints = f.resp.Topics[:0], f.resp.NodeEndpoints[:0]
-	f.appends = f.appends[:0]
+	f.syncs, f.appends = f.syncs[:0], f.appends[:0]
 	f.findRepeats()
 	refused := f.refuseAll()
 	for i := range f.req.Topics {
@@ -107,7 +116,16 @@ func (f *produceCall) serve() (server.Verdict, error) {
 		}
 		return server.NoReply, nil
 	}
+	if len(f.syncs) > 0 {
+		if err := f.awaitSyncs(); err != nil {
+			return server.Close, err
+		}
+	}
 	if len(f.appends) > 0 {
+		// The followers, whose fetches it waits for, are among those who wait.
+		for _, p := range f.wake {
+			p.Wake()
+		}
 		if err := f.awaitReplicas(); err != nil {
 			return server.Close, err
 		}
@@ -324,6 +342,12 @@ func (f *produceCall) append(p *replica.Partition, batch record.Batch, a *wire.P
 	if info.Wake {
 		f.wake = append(f.wake, p)
 	}
+	if f.req.Acks == acksNone {
+		return // the sync is under way; nobody waits for it
+	}
+	if !info.Owed.IsZero() {
+		f.syncs = append(f.syncs, pendingSync{p, info.Owed, topicAt, partitionAt})
+	}
 	if f.req.Acks == acksAll && !info.Committed {
 		f.appends = append(f.appends, pendingAppend{p, info.LastOffset, topicAt, partitionAt})
 	}
@@ -351,6 +375,26 @@ func explainRefusal(err error, a *wire.ProducePartitionResponse, p *replica.Part
 	}
 }
 
+// awaitSyncs waits until the appends of a topic that syncs before it answers are
+// durable. All of them were made before the first is waited for, so that they
+// share rounds with each other and with those of other connections. As with a
+// write, only the disk ends the wait.
+func (f *produceCall) awaitSyncs() error {
+	// Earlier answers of the connection are true already.
+	if err := f.c.Request.Flush(); err != nil {
+		return err
+	}
+	for i := range f.syncs {
+		s := &f.syncs[i]
+		if err := s.p.AwaitSync(s.owed); err != nil {
+			a := &f.resp.Topics[s.topic].Partitions[s.partition]
+			*a = wire.ProducePartitionResponse{Index: a.Index, ErrorCode: ErrorCode(err), BaseOffset: -1, LogAppendTime: kafka.NoTimestamp, LogStart: -1}
+		}
+		s.p = nil
+	}
+	return nil
+}
+
 // awaitReplicas waits until the appends are committed or the request's time is
 // up. The records stay in the log either way.
 func (f *produceCall) awaitReplicas() error {
@@ -365,6 +409,9 @@ func (f *produceCall) awaitReplicas() error {
 	over := false
 	for i := range f.appends {
 		w := &f.appends[i]
+		if f.resp.Topics[w.topic].Partitions[w.partition].ErrorCode != kafka.None {
+			continue // the disk has failed it
+		}
 		var watch replica.Watch
 		for w.p.Err() == nil && w.p.Log().HighWatermark() <= w.last && !over {
 			f.waiter.Arm(0)

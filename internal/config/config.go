@@ -83,7 +83,7 @@ type Broker struct {
 	RetentionCheckInterval             time.Duration
 	InitialTaskDelay                   time.Duration
 	RecoveryThreadsPerDir              int
-	Sync                               string // kafka
+	Sync                               string // SyncKafka, SyncGroup or SyncAlways
 
 	CleanerEnable         bool
 	CleanerThreads        int

@@ -27,7 +27,7 @@ func ownKeys() []Key {
 		own("varve.metrics.partition.limit", TypeInt, "10000", "[0,...]", ClassM1, "Most partitions for which the metrics page has series of their own."),
 		own("varve.scrub.rate", TypeString, "8MB", "", ClassM1, "Bytes a second that the scrub reads of each data directory to check what is in it; 0 turns it off."),
 		own("varve.shutdown.grace", TypeString, "30s", "", ClassM1, "How long a clean stop may take before it is cut short."),
-		own("varve.sync", TypeString, "kafka", "[kafka]", ClassM1, "When an acknowledged record is on the disk: kafka follows log.flush.*."),
+		own("varve.sync", TypeString, "kafka", "[kafka, group, always]", ClassM1, "When an acknowledged record is on the disk: kafka follows flush.messages and flush.ms of the topics; group syncs before each answer, one sync for all who wait; always gives each request a sync of its own."),
 		own("varve.topic.auto.partitions.cap", TypeInt, "1000", "[1,...]", ClassM1, "Most partitions that automatic topic creation makes."),
 	}
 }

@@ -30,6 +30,13 @@ const (
 	LogAppendTime TimestampType = "LogAppendTime"
 )
 
+// The values of varve.sync.
+const (
+	SyncKafka  = "kafka"  // flush.messages and flush.ms decide
+	SyncGroup  = "group"  // before each answer, shared by all who wait
+	SyncAlways = "always" // before each answer, one for each request
+)
+
 // Topic is the effective configuration of one topic: its own settings over the
 // broker's. It is a value; keep copies as you like.
 type Topic struct {
@@ -46,6 +53,7 @@ type Topic struct {
 
 	FlushMessages int64  // flush.messages; 2^63-1 = left to the system
 	FlushInterval Millis // flush.ms; 2^63-1 = left to the system
+	Sync          string // varve.sync of the broker; "" is SyncKafka
 
 	IndexIntervalBytes int32 // index.interval.bytes
 	SegmentIndexBytes  int32 // segment.index.bytes: size of a fresh index file
@@ -182,6 +190,9 @@ func topicOver(own map[string]string, b *Broker) Topic {
 		SegmentJitter: millis("segment.jitter.ms"),
 
 		UncleanLeaderElection: text("unclean.leader.election.enable") == "true",
+	}
+	if b != nil {
+		t.Sync = b.Sync
 	}
 	if v, ok := own["internal.segment.bytes"]; ok {
 		t.SegmentBytes = int32(mustInt("internal.segment.bytes", v))

@@ -16,7 +16,7 @@ func LogConfig(t config.Topic) commitlog.Config {
 	if t.TimestampType == config.LogAppendTime {
 		timestampType = kafka.LogAppendTime
 	}
-	return commitlog.Config{
+	c := commitlog.Config{
 		CleanupDelete:        t.Delete,
 		CleanupCompact:       t.Compact,
 		CompressProducer:     compressProducer,
@@ -45,6 +45,10 @@ func LogConfig(t config.Topic) commitlog.Config {
 		DeleteRetentionMs:    int64(t.DeleteRetention),
 		MinCleanableRatio:    t.MinCleanableDirtyRatio,
 	}
+	if t.Sync == config.SyncGroup || t.Sync == config.SyncAlways {
+		c.FlushMessages, c.SyncAlone = 1, t.Sync == config.SyncAlways
+	}
+	return c
 }
 
 // codecOf reads compression.type. The configuration was checked, so any other

@@ -38,6 +38,9 @@ type AppendInfo struct {
 // it as far as the in-sync replicas allow. The bytes of buf are patched, and
 // the caller's again afterwards.
 //
+// Where the topic asks for a sync before the answer, Append has asked for it and
+// AppendInfo.Owed goes to AwaitSync; the high watermark follows the disk.
+//
 // Append wakes nobody: a waiting fetch that ran at once would compete with the
 // producer's answer. The caller calls Wake when AppendInfo.Wake says so.
 func (p *Partition) Append(buf []byte, o AppendOptions) (AppendInfo, error) {
@@ -57,7 +60,7 @@ func (p *Partition) Append(buf []byte, o AppendOptions) (AppendInfo, error) {
 		return AppendInfo{}, err
 	}
 	info, err := p.log.AppendAsLeader(buf, role.LeaderEpoch, commitlog.AppendOptions{
-		Origin: o.Origin, TxnVersion: o.TxnVersion, Guard: o.Guard,
+		Origin: o.Origin, TxnVersion: o.TxnVersion, Guard: o.Guard, SyncLater: true,
 	})
 	raised := false
 	if err == nil {
@@ -78,6 +81,37 @@ func (p *Partition) Append(buf []byte, o AppendOptions) (AppendInfo, error) {
 		Committed:  p.log.HighWatermark() > info.LastOffset,
 		Wake:       p.watches.waiting(),
 	}, nil
+}
+
+// AwaitSync waits until an append is durable, so that it can be acknowledged.
+// After an error it must not be. The zero point is nothing to wait for.
+func (p *Partition) AwaitSync(owed commitlog.SyncPoint) error {
+	if owed.IsZero() {
+		return nil
+	}
+	if err := p.log.AwaitSync(owed); err != nil {
+		return err
+	}
+	p.raise() // whoever made the round may not have come to it yet
+	return nil
+}
+
+// synced follows a round of the log's syncs: what was waiting for it is
+// committed. The flusher calls it, and nobody else may be there to wake fetches.
+func (p *Partition) synced() {
+	p.raise()
+	p.Wake()
+}
+
+// raise moves the high watermark as far as the role and the log allow.
+func (p *Partition) raise() {
+	p.roleMu.RLock()
+	role := p.role.Load()
+	raised := role.leading && p.commit(role)
+	p.roleMu.RUnlock()
+	if raised {
+		p.committed()
+	}
 }
 
 // DeleteRecords raises the log start offset to offset, -1 meaning the high

@@ -133,6 +133,7 @@ func (m *Manager) findOrCreate(list []change, settings map[string]config.Topic) 
 				m.noteFailing(c, false)
 			}
 			p.log.SetConfig(wanted[k].Config)
+			p.log.OnSynced(p.synced)
 		}
 		p.role.Store(&Role{Leader: kafka.NoBroker, LeaderEpoch: kafka.NoLeaderEpoch})
 		found[missing[k]] = p

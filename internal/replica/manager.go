@@ -169,6 +169,7 @@ func (m *Manager) RefreshConfigs(image *metadata.Image) {
 func (m *Manager) Offline(o logdir.Offline) {
 	for _, tp := range o.Partitions {
 		if p := m.Get(tp); p != nil {
+			p.committed() // nothing more will be: a coordinator answers its waiters
 			p.WakeAll()
 		}
 	}

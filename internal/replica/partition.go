@@ -146,6 +146,9 @@ func (p *Partition) applyLocked(next Role) error {
 	p.role.Store(&next)
 	if next.leading {
 		p.commit(&next)
+		if p.log.CommittableOffset() < p.log.EndOffset() {
+			p.log.RequestSync() // of what a recovery found; nobody waits for it
+		}
 	}
 	return nil
 }
@@ -160,13 +163,14 @@ func (p *Partition) SetMinISR(n int) {
 }
 
 // commit raises the high watermark as far as the in-sync replicas allow. Alone
-// in the set, that is the end of the log; below min.insync.replicas it does not
+// in the set, that is the end of the log, or what is durable of it where the
+// topic syncs each append; below min.insync.replicas it does not
 // move at all (Partition.maybeIncrementLeaderHW).
 func (p *Partition) commit(role *Role) (raised bool) {
 	if len(role.ISR) < role.MinISR || !role.alone(p.self) {
 		return false
 	}
-	return p.log.MaybeIncrementHighWatermark(p.log.EndOffset())
+	return p.log.MaybeIncrementHighWatermark(p.log.CommittableOffset())
 }
 
 // alone reports whether self is the only in-sync replica.
