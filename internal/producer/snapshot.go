@@ -358,6 +358,9 @@ func (s *State) Reload(logStart, logEnd kafka.Offset, now kafka.Timestamp) error
 
 func (s *State) load(offset kafka.Offset, now kafka.Timestamp) error {
 	data, err := vfs.ReadFile(s.cfg.FS, s.path(offset))
+	if errors.Is(err, vfs.ErrTooLarge) {
+		return fmt.Errorf("%w: %w", ErrCorruptSnapshot, err)
+	}
 	if err != nil {
 		return fmt.Errorf("producer snapshot %d: %w", offset, err)
 	}

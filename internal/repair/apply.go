@@ -184,6 +184,10 @@ func numbered(path string, i int) string {
 	return fmt.Sprintf("%s%s.%d", path, cutSuffix, i)
 }
 
+// largestCopy bounds the small files that are copied: one that is longer is sparse
+// or foreign, and is renamed.
+const largestCopy = 1 << 30
+
 // keep copies a file from a byte on to a name beside it, unless that has been
 // done already. A file that is not there has nothing to keep.
 func keep(fsys vfs.FS, path string, from int64) error {
@@ -200,6 +204,9 @@ func keep(fsys vfs.FS, path string, from int64) error {
 	}
 	if size <= from {
 		return nil
+	}
+	if from == 0 && size > largestCopy && filepath.Ext(path) != segment.LogExt {
+		return moveAside(fsys, path) // a start makes it anew should this end here
 	}
 	part := []span{{from, size}}
 	for i := 0; ; i++ {

@@ -385,10 +385,10 @@ func (p *planner) index(d *part, base kafka.Offset, ext string, data []byte, wan
 		return nil
 	}
 	old, err := vfs.ReadFile(p.view, path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, vfs.ErrTooLarge) {
 		return err
 	}
-	exists := err == nil
+	exists := !errors.Is(err, fs.ErrNotExist)
 	p.tried[path] = true
 	if exists && bytes.Equal(old, data) || !exists && len(data) == 0 && ext == segment.TxnIndexExt {
 		return nil // the evidence gives nothing better

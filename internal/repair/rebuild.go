@@ -134,6 +134,9 @@ func (p *planner) producers(d *part, seed, end kafka.Offset) (*producer.State, e
 			continue
 		}
 		data, err := vfs.ReadFile(p.view, filepath.Join(d.dir, name))
+		if errors.Is(err, vfs.ErrTooLarge) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -1,7 +1,9 @@
 package verify
 
 import (
+	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/varvelog/varve/internal/logtest/golden"
@@ -53,4 +55,33 @@ func FuzzPartition(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A sparse index or snapshot of a TiB takes no block: it is named, not read.
+func TestAHugeSparseFileIsNotRead(t *testing.T) {
+	disk := memfs.New()
+	for name, size := range map[string]int64{
+		"00000000000000000000.log": 0, "00000000000000000000.index": 1 << 40, "00000000000000000000.timeindex": 1 << 40,
+		"00000000000000000000.snapshot": 1 << 40,
+	} {
+		if err := disk.MkdirAll("/data/orders-0", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		f, err := disk.OpenFile("/data/orders-0/"+name, os.O_RDWR|os.O_CREATE, 0o644)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Truncate(size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := Check(t.Context(), Options{FS: disk, Paths: []string{"/data/orders-0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, code := range []Code{CodeIndexSize, CodeTimeSize, CodeSnapshot} {
+		if !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Code == code && f.Severity == Error }) {
+			t.Errorf("no %s in %v", code, r.Findings)
+		}
+	}
 }

@@ -24,6 +24,12 @@ func (p *partition) readIndex(path string, missing Code, needed bool) (data []by
 	switch {
 	case err == nil:
 		return data, true
+	case errors.Is(err, vfs.ErrTooLarge):
+		code := CodeIndexSize
+		if missing == CodeTimeMissing {
+			code = CodeTimeSize
+		}
+		p.add(Error, code, path, -1, "%v", err)
 	case !errors.Is(err, fs.ErrNotExist):
 		p.add(Error, CodeUnreadable, path, -1, "%v", reason(err))
 	case needed:

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -40,6 +41,10 @@ func (p *partition) sorted(pass func(string) bool) []string {
 func (p *partition) snapshot(name string, offset kafka.Offset) {
 	path := join(p.dir, name)
 	data, err := vfs.ReadFile(p.fs, path)
+	if errors.Is(err, vfs.ErrTooLarge) {
+		p.add(Error, CodeSnapshot, path, -1, "%v", err)
+		return
+	}
 	if err != nil {
 		p.add(Error, CodeUnreadable, path, -1, "%v", reason(err))
 		return

@@ -9,6 +9,7 @@ package vfs
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 )
@@ -22,6 +23,9 @@ var (
 	// ErrUnsupported is returned by Reserve and Map where the file system or
 	// platform cannot do it; the caller has another way.
 	ErrUnsupported = errors.ErrUnsupported
+	// ErrTooLarge is returned by ReadFile for a file that no sound directory holds:
+	// a sparse one of a TiB takes no block, and reading it would take all memory.
+	ErrTooLarge = errors.New("the file is too large to be read whole")
 )
 
 // NotRegularError is returned by OpenFile for a directory, link, FIFO, socket or
@@ -141,7 +145,11 @@ type Region struct {
 	Release func()
 }
 
-// ReadFile returns the whole content of a file.
+// maxWhole bounds what ReadFile reads: the largest files read whole are segments
+// of the metadata log.
+const maxWhole = 1 << 30
+
+// ReadFile returns the whole content of a file of at most 1 GiB; ErrTooLarge beyond.
 func ReadFile(fsys FS, name string) ([]byte, error) {
 	f, err := fsys.OpenFile(name, 0, 0)
 	if err != nil {
@@ -151,6 +159,9 @@ func ReadFile(fsys FS, name string) ([]byte, error) {
 	size, err := f.Size()
 	if err != nil {
 		return nil, err
+	}
+	if size > maxWhole {
+		return nil, fmt.Errorf("%s: %d bytes: %w", name, size, ErrTooLarge)
 	}
 	buf := make([]byte, size)
 	n, err := f.ReadAt(buf, 0)
