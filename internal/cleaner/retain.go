@@ -2,6 +2,7 @@ package cleaner
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/varvelog/varve/internal/index"
 	"github.com/varvelog/varve/internal/kafka"
@@ -144,7 +145,10 @@ func (r *round) rebuild(h *record.Header, setHorizon bool) ([]byte, error) {
 		o.TimestampType = kafka.CreateTime
 	}
 	if setHorizon {
-		o.DeleteHorizon = r.now + kafka.Timestamp(r.config.DeleteRetentionMs)
+		o.DeleteHorizon = math.MaxInt64 // a retention without end
+		if horizon := r.now + kafka.Timestamp(r.config.DeleteRetentionMs); horizon >= r.now {
+			o.DeleteHorizon = horizon
+		}
 	} else if h.HasDeleteHorizon() {
 		o.DeleteHorizon = h.BaseTimestamp
 	}

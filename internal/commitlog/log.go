@@ -86,6 +86,15 @@ type Log struct {
 // now is the wall clock in milliseconds.
 func (l *Log) now() kafka.Timestamp { return kafka.TimestampOf(l.opts.Now()) }
 
+// expiry is the time that ages are counted by: what is deleted is gone, so it
+// does not follow a clock that jumps.
+func (l *Log) expiry() kafka.Timestamp {
+	if l.opts.Expiry == nil {
+		return l.now()
+	}
+	return kafka.TimestampOf(l.opts.Expiry())
+}
+
 // unlock releases mu and runs what was left to do without it.
 func (l *Log) unlock() {
 	jobs := l.after
@@ -156,7 +165,7 @@ func (l *Log) ActiveProducers() []producer.Entry {
 func (l *Log) ExpireProducers() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.producers.Expire(l.now())
+	return l.producers.Expire(l.expiry())
 }
 
 // SetProducerExpiration changes producer.id.expiration.ms.

@@ -41,6 +41,8 @@ type Options struct {
 	Scratch *Scratch
 	// Now is the wall clock; required.
 	Now func() time.Time
+	// Expiry is the time that retention and producer expiration go by; nil: Now.
+	Expiry func() time.Time
 	// Logger may be nil.
 	Logger *slog.Logger
 	// Files bounds how many sealed segments of all the logs that share it have

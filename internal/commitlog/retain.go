@@ -51,7 +51,7 @@ func aboveSize(total, limit int64) func(aged) bool {
 
 // olderThan lets segments go whose newest record is older than limit milliseconds.
 func olderThan(now kafka.Timestamp, limit int64) func(aged) bool {
-	return func(s aged) bool { return int64(now)-int64(s.largest) > limit }
+	return func(s aged) bool { return now.Since(s.largest) > limit }
 }
 
 // DeleteOldSegments applies retention, by log start, size and time in this
@@ -85,7 +85,7 @@ func (l *Log) DeleteOldSegments() (int, error) {
 			return n, err
 		}
 		m, err := l.deleteOld(func(segs []aged) int {
-			return deletable(segs, l.highWatermark.get(), olderThan(l.now(), c.RetentionMs))
+			return deletable(segs, l.highWatermark.get(), olderThan(l.expiry(), c.RetentionMs))
 		}, true)
 		n += m
 		return n, err
@@ -96,11 +96,11 @@ func (l *Log) DeleteOldSegments() (int, error) {
 // confirmAges holds the ages of the segments that look expired against the log,
 // without the lock: no time index is believed when it comes to deletion.
 func (l *Log) confirmAges(limit int64) error {
-	now := l.now()
+	now := l.expiry()
 	list := l.segments.Load()
 	for _, s := range list.segs[:len(list.segs)-1] {
 		largest, err := s.LargestTimestamp()
-		if err == nil && int64(now)-int64(largest) > limit {
+		if err == nil && now.Since(largest) > limit {
 			_, err = s.ConfirmMaxTimestamp()
 		}
 		switch {
@@ -111,7 +111,7 @@ func (l *Log) confirmAges(limit int64) error {
 		case err != nil:
 			return l.readError(err)
 		}
-		if largest, err = s.LargestTimestamp(); err != nil || int64(now)-int64(largest) <= limit {
+		if largest, err = s.LargestTimestamp(); err != nil || now.Since(largest) <= limit {
 			return l.readError(err) // young enough: it stays, and so do those behind it
 		}
 	}

@@ -128,6 +128,8 @@ type Broker struct {
 	BrokerSessionTimeout             time.Duration
 	InitialBrokerRegistrationTimeout time.Duration
 
+	ClockJumpMax time.Duration // 0 = every jump is acted on at once
+
 	HTTPListen            string // empty = off
 	MetricsPartitionLimit int
 

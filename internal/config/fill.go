@@ -54,6 +54,7 @@ func (b *Broker) fill() {
 
 	b.LogLevel = strings.ToLower(b.text("varve.log.level"))
 	b.LogFormat = b.text("varve.log.format")
+	b.ClockJumpMax = b.ownDuration("varve.clock.jump.max")
 	b.HTTPListen = b.text("varve.http.listen")
 	b.MetricsPartitionLimit = int(b.number("varve.metrics.partition.limit"))
 	b.ShutdownGrace = b.ownDuration("varve.shutdown.grace")

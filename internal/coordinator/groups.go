@@ -29,6 +29,9 @@ type Options struct {
 
 	// ErrorCode names the errors of Log in the protocol's terms. It is required.
 	ErrorCode func(error) kafka.ErrorCode
+	// Now is the wall clock; nil: time.Now. Expiry is the time that the ages of
+	// offsets are counted by; nil: Now.
+	Now, Expiry func() time.Time
 	// Logger is required.
 	Logger *slog.Logger
 }
@@ -39,6 +42,12 @@ func (o *Options) setDefaults() {
 	}
 	if o.Group.NewID == nil {
 		o.Group.NewID = newUUID
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Expiry == nil {
+		o.Expiry = o.Now
 	}
 	setDefault(&o.Partitions, 50)
 	setDefault(&o.CommitTimeout, 5*time.Second)

@@ -111,7 +111,7 @@ func (s *shard) read(f func(*group.Machine)) kafka.ErrorCode {
 	return kafka.None
 }
 
-func (s *shard) now() kafka.Timestamp { return kafka.TimestampOf(time.Now()) }
+func (s *shard) now() kafka.Timestamp { return kafka.TimestampOf(s.opts.Now()) }
 
 // tick does what is due: operations that were committed or took too long,
 // timers, and the search for expired offsets.
@@ -131,7 +131,7 @@ func (s *shard) tick() {
 	}
 	if now := time.Now(); !now.Before(s.expiry) {
 		s.expiry = now.Add(s.opts.CheckInterval)
-		s.applyLocked(s.machine.Expire(s.now()))
+		s.applyLocked(s.machine.Expire(kafka.TimestampOf(s.opts.Expiry())))
 	}
 	s.rearmLocked()
 }

@@ -1,10 +1,6 @@
 package group
 
-import (
-	"time"
-
-	"github.com/varvelog/varve/internal/kafka"
-)
+import "github.com/varvelog/varve/internal/kafka"
 
 // Expire deletes offsets whose time is over (KIP-211), and groups that have
 // none left and no members. It is to be called every
@@ -52,7 +48,7 @@ func (m *Machine) expired(o *Offset, since, now kafka.Timestamp) bool {
 	if o.Expires != kafka.NoTimestamp {
 		return now >= o.Expires
 	}
-	return time.Duration(now-since)*time.Millisecond >= m.cfg.OffsetsRetention
+	return now.Since(since) >= m.cfg.OffsetsRetention.Milliseconds()
 }
 
 // expiryOf returns from when an offset's retention counts, nil when none of the

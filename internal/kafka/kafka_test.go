@@ -117,6 +117,24 @@ func TestUUIDsAreWrittenAsKafkaWritesThem(t *testing.T) {
 	}
 }
 
+func TestSinceSaturates(t *testing.T) {
+	const least, most = Timestamp(-1 << 63), Timestamp(1<<63 - 1)
+	tests := []struct {
+		ts, earlier Timestamp
+		want        int64
+	}{
+		{10, 4, 6}, {4, 10, -6}, {-1, -1, 0}, {0, most, -(1<<63 - 1)}, {most, 0, 1<<63 - 1},
+		{5, least, 1<<63 - 1}, {most, -1, 1<<63 - 1}, {most, least, 1<<63 - 1}, {0, least, 1<<63 - 1},
+		{least, 1, -1 << 63}, {least, most, -1 << 63}, {-2, most, -1 << 63}, {-1, most, -1 << 63},
+		{-1, least, 1<<63 - 1}, {least, least, 0}, {most, most, 0},
+	}
+	for _, tt := range tests {
+		if got := tt.ts.Since(tt.earlier); got != tt.want {
+			t.Errorf("Timestamp(%d).Since(%d) = %d, want %d", tt.ts, tt.earlier, got, tt.want)
+		}
+	}
+}
+
 func TestTimestampsAreMilliseconds(t *testing.T) {
 	at := time.Date(2023, 11, 14, 22, 13, 20, 999_999, time.UTC)
 	if got := TimestampOf(at); got != 1_700_000_000_000 {

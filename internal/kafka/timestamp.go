@@ -36,3 +36,16 @@ func (t TimestampType) String() string {
 	}
 	return "NoTimestampType"
 }
+
+// Since is how many milliseconds ts lies after earlier, negative when before.
+// Timestamps of records may be anything: the result is held within an int64.
+func (ts Timestamp) Since(earlier Timestamp) int64 {
+	d := int64(ts) - int64(earlier)
+	switch {
+	case earlier < 0 && ts >= 0 && d < 0:
+		return 1<<63 - 1
+	case earlier > 0 && ts < 0 && d > 0:
+		return -1 << 63
+	}
+	return d
+}

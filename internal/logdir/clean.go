@@ -17,7 +17,7 @@ func (p *partition) firstDirty() (first kafka.Offset, ok bool) {
 func (m *Manager) newCleaner() {
 	if m.o.Cleaner != nil {
 		m.cleaner = cleaner.New(cleaner.Options{
-			Logs: m.compacted, SetCleaned: m.setCleaned, Now: m.o.Now, Logger: m.o.Logger, OnRound: m.o.OnCompacted,
+			Logs: m.compacted, SetCleaned: m.setCleaned, Now: m.o.Expiry, Logger: m.o.Logger, OnRound: m.o.OnCompacted,
 			OnReadError: m.compactionFailed,
 		}, *m.o.Cleaner)
 	}

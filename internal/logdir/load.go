@@ -290,6 +290,7 @@ func (m *Manager) logOptions(p *partition, path string, id kafka.TopicID, c comm
 		Flusher:            d.flusher,
 		Offline:            &d.broken,
 		Now:                m.o.Now,
+		Expiry:             m.o.Expiry,
 		Logger:             m.o.Logger,
 		Jitter:             m.o.Jitter,
 		AfterDelay:         func(delay time.Duration, f func()) { m.jobs.after(delay, d.unlessOffline(f)) },

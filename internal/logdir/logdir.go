@@ -62,6 +62,7 @@ type Options struct {
 	ScrubNow  bool
 
 	Now    func() time.Time // nil: time.Now
+	Expiry func() time.Time // the time that ages are counted by; nil: Now
 	Logger *slog.Logger     // nil: nothing is logged
 	// NewID makes directory ids and the unique part of names; nil: random.
 	NewID func() kafka.UUID

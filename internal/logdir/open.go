@@ -51,6 +51,9 @@ func (o *Options) withDefaults() {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Expiry == nil {
+		o.Expiry = o.Now
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/varvelog/varve/internal/admin"
 	"github.com/varvelog/varve/internal/broker"
+	"github.com/varvelog/varve/internal/clock"
 	"github.com/varvelog/varve/internal/config"
 	"github.com/varvelog/varve/internal/controller"
 	"github.com/varvelog/varve/internal/coordinator"
@@ -64,6 +65,8 @@ type Node struct {
 	admission  *server.Admission // of all listeners
 	admin      *admin.Server     // nil without HTTP
 	events     *events.Log
+	guard      *clock.Guard
+	expiry     func() time.Time // what ages are counted by; see watchClock
 	view       view
 
 	brokerEpoch int64

@@ -85,6 +85,7 @@ func newNode(cfg *config.Broker, o Options) *Node {
 	n := &Node{opts: o, log: o.Logger, static: cfg, stopping: make(chan struct{}), failed: make(chan struct{}), gate: &gate{open: make(chan struct{})}}
 	n.cfg.Store(cfg)
 	n.log = n.countEvents(o.Logger)
+	n.watchClock()
 	n.show(admin.Starting)
 	return n
 }
@@ -113,7 +114,7 @@ func (n *Node) openDirs() error {
 			ProducerExpired: cfg.ProducerIDExpirationCheckInterval,
 		},
 		Reserve: cfg.DiskReserve.Of,
-		Now:     n.opts.Now, Logger: n.log,
+		Now:     n.opts.Now, Expiry: n.expiry, Logger: n.log,
 		OnOffline: n.offline,
 	}
 	o.ScrubRate, o.ScrubNow = cfg.ScrubRate, scrubNow()
@@ -126,6 +127,10 @@ func (n *Node) openDirs() error {
 	}
 	var err error
 	n.dirs, err = logdir.Open(o)
+	if err == nil {
+		n.guard.SetNewest(n.dirs.NewestFile())
+		n.expiry() // the first look
+	}
 	return err
 }
 
@@ -286,7 +291,7 @@ func (n *Node) groupOptions() coordinator.Options {
 	return coordinator.Options{
 		Group: g, Partitions: cfg.OffsetsTopicPartitions, CommitTimeout: cfg.OffsetCommitTimeout, CheckInterval: cfg.OffsetsRetentionCheckInterval,
 		LoadBuffer: int(cfg.OffsetsLoadBufferSize), MaxBatch: int(cfg.Topic.MaxMessageBytes), Codec: record.Codec(cfg.OffsetsTopicCompressionCodec),
-		ErrorCode: broker.ErrorCode, Logger: n.log,
+		ErrorCode: broker.ErrorCode, Now: n.opts.Now, Expiry: n.expiry, Logger: n.log,
 	}
 }
 
@@ -334,6 +339,7 @@ func (n *Node) serve() error {
 	n.background.Go(n.maintain)
 	n.background.Go(n.retryPartitions)
 	n.background.Go(n.closeSimilar)
+	n.background.Go(n.lookAtClock)
 	n.show(admin.Running)
 	return nil
 }
