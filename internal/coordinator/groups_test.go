@@ -325,6 +325,30 @@ func TestFailedAppendsChangeNothing(t *testing.T) {
 	})
 }
 
+// TestWhoWaitsForTheDiskIsToldOfItsFailure: at once, not when
+// offsets.commit.timeout.ms is over.
+func TestWhoWaitsForTheDiskIsToldOfItsFailure(t *testing.T) {
+	start(t, options(), func(t *testing.T, g *Groups, l *memLog) {
+		g.mustCommit(t, "g", 0, 1)
+		l.hold(true)
+		answered := make(chan kafka.ErrorCode, 1)
+		began := time.Now()
+		go func() { answered <- g.mustCommit(t, "g", 0, 2) }()
+		synctest.Wait()
+		l.failWith(errDisk)
+		l.watch()
+		if code := <-answered; code != kafka.ErrNotCoordinator {
+			t.Errorf("OffsetCommit = %v, want 16", code)
+		}
+		if d := time.Since(began); d != 0 {
+			t.Errorf("told after %v, want at once", d)
+		}
+		l.failWith(nil)
+		l.hold(false)
+		l.commit()
+	})
+}
+
 func TestWhoWaitsIsToldWhenThePartitionIsUnloaded(t *testing.T) {
 	start(t, options(), func(t *testing.T, g *Groups, l *memLog) {
 		codes := make(chan int16, 2)

@@ -16,8 +16,11 @@ type Log interface {
 	StartOffset() kafka.Offset
 	EndOffset() kafka.Offset
 	HighWatermark() kafka.Offset
-	// Watch has f called after the high watermark has moved, from any goroutine
-	// and possibly from within Append. f does not block and takes no lock of the
+	// Failure says why the high watermark will not move any more: the log is
+	// offline. Nil while all is well.
+	Failure() error
+	// Watch has f called after the high watermark has moved, or the log has
+	// failed, from any goroutine and possibly from within Append. f does not block and takes no lock of the
 	// log. stop ends it.
 	Watch(f func()) (stop func())
 }

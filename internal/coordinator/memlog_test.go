@@ -71,6 +71,13 @@ func (l *memLog) failWith(err error) {
 	l.mu.Unlock()
 }
 
+// Failure implements Log.
+func (l *memLog) Failure() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fail
+}
+
 func (l *memLog) Read(from kafka.Offset, maxBytes int, buf []byte) ([]byte, error) {
 	l.mu.Lock()
 	reading := l.reading

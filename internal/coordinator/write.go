@@ -135,14 +135,18 @@ func (s *shard) repliesLocked(replies []group.Reply) {
 }
 
 // committedLocked goes on with operations that have been committed, in order,
-// and gives up those that have waited for offsets.commit.timeout.ms.
+// and gives up those that never will be, because the sync that they waited for
+// failed, and those that have waited for offsets.commit.timeout.ms.
 func (s *shard) committedLocked() {
 	hw, now := s.log.HighWatermark(), time.Now()
+	failure := s.log.Failure()
 	for len(s.pending) > 0 {
 		p := s.pending[0]
 		out := group.Outcome{Appended: true, Now: s.now()}
 		switch {
 		case p.end <= hw:
+		case failure != nil:
+			out.Err = s.code(failure)
 		case !now.Before(p.deadline):
 			out.Err = kafka.ErrRequestTimedOut
 		default:

@@ -265,3 +265,20 @@ func TestASegmentIsNotClosedBeforeItIsDurable(t *testing.T) {
 		check(t, s.Close())
 	}
 }
+
+// TestARecoveryOfManySegmentsKeepsFewOpen: what it made is not durable.
+func TestARecoveryOfManySegmentsKeepsFewOpen(t *testing.T) {
+	o := options()
+	o.Files = NewFiles(3)
+	list := sealedSegments(t, 20, o)
+	for _, s := range list {
+		_, err := s.Recover(nil)
+		check(t, err)
+		if n := len(o.Files.open); n > 4 {
+			t.Fatalf("%d segments are open, want 3 or 4", n)
+		}
+	}
+	for _, s := range list {
+		check(t, s.Close())
+	}
+}
