@@ -116,7 +116,7 @@ func (l *Log) append(in *incoming, epoch kafka.LeaderEpoch, o AppendOptions) (Ap
 	if info.Owed.IsZero() {
 		return info, err
 	}
-	l.requestSync(in.cfg.SyncAlone)
+	l.requestSync(info.Owed.ticket > 0)
 	if !o.SyncLater {
 		err = l.AwaitSync(info.Owed)
 	}

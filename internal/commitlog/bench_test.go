@@ -15,14 +15,22 @@ import (
 // openOnDisk opens an empty log on the real disk with default settings.
 func openOnDisk(t testing.TB, change func(*Config)) *Log {
 	t.Helper()
+	return openOnDiskWith(t, func(o *Options) {
+		if change != nil {
+			change(&o.Config)
+		}
+	})
+}
+
+// openOnDiskWith is openOnDisk with a say in all options.
+func openOnDiskWith(t testing.TB, change func(*Options)) *Log {
+	t.Helper()
 	o := Options{
 		FS: vfs.OS(), Dir: filepath.Join(t.TempDir(), "bench-0"), Partition: kafka.TopicPartition{Topic: "bench"},
 		Config: DefaultConfig(), Now: time.Now, Background: func(f func()) { go f() },
 	}
 	o.Config.TimestampAfterMax = 1 << 60
-	if change != nil {
-		change(&o.Config)
-	}
+	change(&o)
 	if err := o.FS.MkdirAll(o.Dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,9 @@ import (
 type synced struct {
 	to    offsetCell  // everything below is in .log files that are durable, names included
 	asked atomic.Bool // a round is to come that begins after now
+	// tickets and alone count the syncs that appends asked for by themselves, and
+	// those that were made.
+	tickets, alone atomic.Uint64
 	mu    sync.Mutex  // excludes truncation, renaming and deletion from a round; after flushMu, before Log.mu
 
 	waitMu sync.Mutex // a leaf
@@ -48,6 +51,7 @@ func (s *synced) wake() {
 type SyncPoint struct {
 	end        kafka.Offset
 	generation uint64
+	ticket     uint64 // of a sync of its own; 0: any will do
 }
 
 // IsZero reports that nothing has to be waited for.
@@ -99,7 +103,7 @@ func (l *Log) AwaitSync(p SyncPoint) error {
 		if l.truncations.Load() != p.generation {
 			return ErrCut
 		}
-		if to >= p.end {
+		if to >= p.end && l.synced.alone.Load() >= p.ticket {
 			return nil
 		}
 		if err := l.usable(); err != nil {
@@ -159,6 +163,9 @@ func (l *Log) syncRound(alone bool) (raised bool) {
 	if l.usable() != nil { // it was closed beside this, or another log's sync failed
 		return false
 	}
+	if alone {
+		l.synced.alone.Add(1)
+	}
 	return l.synced.raise(end)
 }
 
@@ -169,11 +176,14 @@ func (l *Log) owedLocked(c *Config, info *AppendInfo) SyncPoint {
 	if info.LastOffset == kafka.NoOffset {
 		return SyncPoint{}
 	}
+	p := SyncPoint{end: info.LastOffset + 1, generation: l.truncations.Load()}
 	synced := l.synced.to.get()
-	switch end := info.LastOffset + 1; {
-	case c.SyncAlone && info.Size > 0, c.SyncsEachAppend() && end > synced,
-		end > synced && int64(l.end.get()-synced) >= c.FlushMessages:
-		return SyncPoint{end: end, generation: l.truncations.Load()}
+	switch {
+	case c.SyncAlone && info.Size > 0:
+		p.ticket = l.synced.tickets.Add(1)
+		return p
+	case p.end > synced && int64(l.end.get()-synced) >= c.FlushMessages:
+		return p
 	}
 	return SyncPoint{}
 }
