@@ -136,8 +136,9 @@ type Broker struct {
 	LogLevel      string // trace, debug, info, warn, error
 	LogFormat     string // text, json
 	ShutdownGrace time.Duration
-	DiskReserve   Reserve // varve.disk.reserve
-	ScrubRate     int64   // bytes a second and directory, 0 = off
+	DiskReserve   Reserve       // varve.disk.reserve
+	ScrubRate     int64         // bytes a second and directory, 0 = off
+	CutRetention  time.Duration // 0 = for ever
 
 	// Topic is what a topic without settings of its own has.
 	Topic Topic

@@ -58,6 +58,7 @@ func (b *Broker) fill() {
 	b.HTTPListen = b.text("varve.http.listen")
 	b.MetricsPartitionLimit = int(b.number("varve.metrics.partition.limit"))
 	b.ShutdownGrace = b.ownDuration("varve.shutdown.grace")
+	b.CutRetention = b.ownDuration("varve.cut.retention")
 	b.ScrubRate, _ = ParseSize(b.text("varve.scrub.rate"))
 	b.DiskReserve, _ = ParseReserve(b.text("varve.disk.reserve"))
 	b.Topic = topicOver(nil, b)

@@ -118,7 +118,7 @@ func keyOf(name string) (Key, bool) {
 func checkOwn(k Key, v string) error {
 	var err error
 	switch k.Name {
-	case "varve.shutdown.grace", "varve.clock.jump.max":
+	case "varve.shutdown.grace", "varve.clock.jump.max", "varve.cut.retention":
 		_, err = ParseDuration(v)
 	case "varve.http.listen":
 		err = checkHTTPListen(v)

@@ -18,6 +18,7 @@ func ownKeys() []Key {
 	}
 	return []Key{
 		own("varve.clock.jump.max", TypeString, "1h", "", ClassM1, "Nothing is deleted by age on the word of a wall clock that jumped farther, until it has lasted; 0 is off."),
+		own("varve.cut.retention", TypeString, "7d", "", ClassM1, "How long files are kept in which recovery set aside what lies behind damage (.log.cut); 0 is for ever."),
 		own("varve.disk.reserve", TypeString, "auto", "", ClassM1, "Free space below which producers are refused while reads, commits and deletions go on: a size, a share of the disk such as 2%, 0 for none. auto: 1% of the disk, at least 64 MiB and at most 1 GiB, and never more than a twentieth of it."),
 		own("varve.fetch.path", TypeString, "auto", "[auto, sendfile, copy]", ClassM1, "How records go from a file to a connection."),
 		own("varve.format.auto", TypeBoolean, "true", "", ClassM1, "Format an empty or missing data directory at start."),

@@ -51,7 +51,10 @@ type checkpointFile struct {
 	mu      sync.Mutex // held while it is written
 	written offsets    // content of the file; nil when that is not known
 	carried offsets    // entries of partitions that are on disk but not open
-	blank   bool       // the file has 0 bytes: never written
+	// unopened are the entries that Load has found, while it has not opened all of
+	// the logs they are for; nil when the file could not be read, and after Load.
+	unopened offsets
+	blank    bool // the file has 0 bytes: never written
 }
 
 // readCheckpoints reads the files. What cannot be read as a checkpoint is
@@ -63,7 +66,7 @@ func (m *Manager) readCheckpoints(d *dir) error {
 		read, err := checkpoint.ReadOffsets(m.o.FS, path)
 		switch {
 		case err == nil:
-			d.checkpoints[k].written = read
+			d.checkpoints[k].written, d.checkpoints[k].unopened = read, read
 			d.checkpoints[k].blank = len(read) == 0 && isBlank(m.o.FS, path)
 		case errors.Is(err, fs.ErrNotExist):
 			if err := m.createEmpty(path); err != nil && !vfs.IsFull(err) {
@@ -151,10 +154,9 @@ func (m *Manager) writeCheckpoint(d *dir, k checkpointKind, override offsets) er
 
 func (m *Manager) writeLocked(d *dir, k checkpointKind, override offsets) (offsets, error) {
 	file := &d.checkpoints[k]
-	content := maps.Clone(file.carried)
-	if content == nil {
-		content = offsets{}
-	}
+	content := offsets{}
+	maps.Copy(content, file.unopened)
+	maps.Copy(content, file.carried)
 	for _, p := range m.partitions(d) {
 		if offset, ok := k.offset(p); ok {
 			content[p.tp] = offset

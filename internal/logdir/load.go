@@ -47,13 +47,22 @@ func (m *Manager) Load(o LoadOptions) error {
 			m.goOffline(d, "load", err)
 		}
 	}
-	l.open()
+	l.begin()
+	l.survey()
+	l.each(l.openOne)
 	if m.online() == 0 {
 		return fmt.Errorf("load data directories: %w", m.dirs[0].err())
 	}
 	for k := range checkpointKinds {
+		for _, d := range m.dirs {
+			file := &d.checkpoints[k]
+			file.mu.Lock()
+			file.unopened = nil
+			file.mu.Unlock()
+		}
 		m.checkpointAll(k)
 	}
+	l.summary()
 	m.loaded.Store(true)
 	m.schedule()
 	m.startCleaner()
@@ -69,6 +78,7 @@ type loading struct {
 
 	mu   sync.Mutex
 	done int
+	pace pace
 }
 
 // found is a partition directory that is to be opened.
@@ -117,14 +127,10 @@ func (l *loading) scan(d *dir) error {
 		return err
 	}
 	d.complete = true
-	before := len(l.found)
 	for _, e := range l.entries[d] {
 		if err := l.entry(d, e); err != nil {
 			return err
 		}
-	}
-	if n := len(l.found) - before; n > 0 && !d.clean {
-		m.o.Logger.Info("last stop was not clean, recovering", "event", "unclean-start", "dir", d.path, "partitions", n)
 	}
 	return nil
 }
@@ -132,6 +138,9 @@ func (l *loading) scan(d *dir) error {
 func (l *loading) entry(d *dir, e fs.DirEntry) error {
 	m, path := l.m, filepath.Join(d.path, e.Name())
 	if !e.IsDir() {
+		if isTemporary(e.Name()) && e.Type().IsRegular() {
+			return m.o.FS.Remove(path)
+		}
 		if !e.Type().IsRegular() {
 			m.o.Logger.Warn("entry left alone", "event", "left-alone", "path", path, "kind", e.Type())
 		}
@@ -171,11 +180,13 @@ func (l *loading) refuse(d *dir, tp kafka.TopicPartition, err error) {
 	d.complete = false
 	for k := range checkpointKinds {
 		file := &d.checkpoints[k]
-		if offset, ok := file.written[tp]; ok {
+		if offset, ok := file.unopened[tp]; ok {
+			file.mu.Lock()
 			if file.carried == nil {
 				file.carried = offsets{}
 			}
 			file.carried[tp] = offset
+			file.mu.Unlock()
 		}
 	}
 	l.mu.Unlock()
@@ -193,8 +204,8 @@ func onlyThisPartition(err error) bool {
 	return vfs.IsReadError(err) || errors.Is(err, fs.ErrPermission)
 }
 
-// open opens what was found, each directory with its own workers.
-func (l *loading) open() {
+// each calls do for all that was found, each directory with its own workers.
+func (l *loading) each(do func(f found)) {
 	workers := l.m.o.RecoveryThreads
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
@@ -205,7 +216,7 @@ func (l *loading) open() {
 		for range workers {
 			wg.Go(func() {
 				for f := range queue {
-					l.openOne(f)
+					do(f)
 				}
 			})
 		}
@@ -230,9 +241,12 @@ func (l *loading) openOne(f found) {
 	o := m.logOptions(p, filepath.Join(d.path, f.name), f.id, l.o.Config(f.tp.Topic))
 	o.CleanShutdown = d.clean
 	checkpointed := func(k checkpointKind) (kafka.Offset, bool) {
-		offset, ok := d.checkpoints[k].written[f.tp]
+		offset, ok := d.checkpoints[k].unopened[f.tp]
 		return offset, ok
 	}
+	dirty := &d.checkpoints[firstDirties]
+	o.FirstDirty, o.FirstDirtyKnown = dirty.unopened[f.tp], len(dirty.unopened) > 0
+	checked := l.watch(f, &o)
 	log, err := m.openAt(p, o, checkpointed)
 	if vfs.IsReadError(err) { // what was cut or made meanwhile is done already
 		log, err = m.openAt(p, o, checkpointed)
@@ -248,6 +262,7 @@ func (l *loading) openOne(f found) {
 	default:
 		l.refuse(d, f.tp, err)
 	}
+	l.opened(f, log, checked.Load())
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.done++

@@ -47,6 +47,9 @@ type Options struct {
 	// ProducerExpiration is producer.id.expiration.ms; 0: 24 hours.
 	ProducerExpiration time.Duration
 	VerifyTransactions bool
+	// CutRetention is varve.cut.retention: how long what recovery set aside is
+	// kept; 0: for ever.
+	CutRetention time.Duration
 	// Scratch is shared by all logs of the process; nil: one is made.
 	Scratch *commitlog.Scratch
 
@@ -118,6 +121,8 @@ type Manager struct {
 	jobs      jobs
 	cleaner   *cleaner.Cleaner // nil without compaction
 	files     *segment.Files   // of all logs
+
+	progress progress // of Load
 
 	mu     sync.RWMutex // guards logs, failed and begun
 	logs   map[kafka.TopicPartition]*partition

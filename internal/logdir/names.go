@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/varvelog/varve/internal/checkpoint"
 	"github.com/varvelog/varve/internal/kafka"
 )
 
@@ -80,4 +81,16 @@ func parseUnique(base string) (kafka.TopicPartition, bool) {
 func uniqueName(tp kafka.TopicPartition, id kafka.UUID, suffix string) string {
 	end := "-" + strconv.Itoa(int(tp.Partition)) + "." + hex.EncodeToString(id[:]) + suffix
 	return tp.Topic[:min(len(tp.Topic), maxNameLength-len(end))] + end
+}
+
+// isTemporary tells a small file of a data directory's root that was being
+// written when a crash came, and whose name was never given to it.
+func isTemporary(name string) bool {
+	final, ok := strings.CutSuffix(name, ".tmp")
+	switch final {
+	case checkpoint.RecoveryPointFile, checkpoint.LogStartFile, checkpoint.HighWatermarkFile, checkpoint.CleanerFile,
+		checkpoint.MetaFile, checkpoint.CleanShutdownFile:
+		return ok
+	}
+	return false
 }

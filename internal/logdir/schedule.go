@@ -145,6 +145,9 @@ func (m *Manager) schedule() {
 	m.jobs.every(i.Initial, i.Retention, m.retain)
 	m.jobs.every(i.Initial, i.Flush, m.flushIdle)
 	m.jobs.every(i.Synced, i.Synced, m.checkpointSynced)
+	if m.o.CutRetention > 0 {
+		m.jobs.every(i.Initial, cutCheck, m.removeCuts)
+	}
 	m.jobs.every(i.ProducerExpired, i.ProducerExpired, m.expireProducers)
 	if m.o.Reserve != nil {
 		m.jobs.loop(m.lookAtSpace(), m.lookAtSpace)

@@ -103,6 +103,7 @@ func (n *Node) openDirs() error {
 		RecoveryThreads:    n.recoveryThreads(),
 		FileDeleteDelay:    cfg.Topic.FileDeleteDelay.Duration(),
 		ProducerExpiration: cfg.ProducerIDExpiration,
+		CutRetention:       cfg.CutRetention,
 		Intervals: logdir.Intervals{
 			Initial:         cfg.InitialTaskDelay,
 			RecoveryPoint:   cfg.FlushOffsetCheckpointInterval,
@@ -254,8 +255,6 @@ func (n *Node) loadLogs() error {
 	n.applyDynamic(image)
 	n.replicas = replica.NewManager(replica.Options{Dirs: n.dirs, NodeID: n.self(), Broker: n.cfg.Load, Logger: n.log})
 	n.show(admin.Recovery)
-	began := n.opts.Now()
-	_, clean := n.dirs.CleanBrokerEpoch()
 	err := n.dirs.Load(logdir.LoadOptions{
 		Image:    image,
 		Config:   func(topic string) commitlog.Config { return logdir.LogConfig(n.replicas.TopicSettings(image, topic)) },
@@ -265,9 +264,6 @@ func (n *Node) loadLogs() error {
 		return err
 	}
 	n.loaded = true
-	if !clean && image.Broker(n.self()) != nil {
-		n.log.Info("logs recovered", "event", "recovered", "partitions", len(n.dirs.Partitions()), "durationMs", n.opts.Now().Sub(began).Milliseconds())
-	}
 	n.groups = coordinator.NewGroups(n.groupOptions())
 	n.quorum.Subscribe(n.apply)
 	// What fails is logged there; the partitions concerned answer with it, the
