@@ -67,6 +67,7 @@ type Log struct {
 	epochs        epochCache
 	failure       atomic.Pointer[error]
 	closed        atomic.Bool
+	future        atomic.Int64 // base + 1 of the segment that warnOfFuture told of last
 	synced        synced
 	// startKept is the log start offset that the owner has made durable.
 	startKept offsetCell

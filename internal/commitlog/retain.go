@@ -94,14 +94,18 @@ func (l *Log) DeleteOldSegments() (int, error) {
 }
 
 // confirmAges holds the ages of the segments that look expired against the log,
-// without the lock: no time index is believed when it comes to deletion.
+// without the lock: no time index is believed when it comes to deletion, and one
+// that is wrong is made anew first. So is one that keeps its segment for the
+// records' being from the future.
 func (l *Log) confirmAges(limit int64) error {
 	now := l.expiry()
 	list := l.segments.Load()
 	for _, s := range list.segs[:len(list.segs)-1] {
 		largest, err := s.LargestTimestamp()
-		if err == nil && now.Since(largest) > limit {
-			_, err = s.ConfirmMaxTimestamp()
+		if err == nil && (now.Since(largest) > limit || largest.Since(now) > ahead) {
+			if err = s.VetTimes(); err == nil {
+				_, err = s.ConfirmMaxTimestamp()
+			}
 		}
 		switch {
 		case errors.Is(err, segment.ErrClosed), errors.Is(err, index.ErrClosed):
@@ -112,10 +116,29 @@ func (l *Log) confirmAges(limit int64) error {
 			return l.readError(err)
 		}
 		if largest, err = s.LargestTimestamp(); err != nil || now.Since(largest) <= limit {
+			if err == nil && largest.Since(now) > ahead {
+				l.warnOfFuture(s, largest, now)
+			}
 			return l.readError(err) // young enough: it stays, and so do those behind it
 		}
 	}
 	return nil
+}
+
+// ahead is how far in the future, in milliseconds, a record may be before that is
+// worth a word: clocks differ, and Kafka accepts an hour by default.
+const ahead = 3_600_000
+
+// warnOfFuture tells, once for each segment, that it stays until its records'
+// time has come, and with it all that lies behind (KAFKA-6482, KAFKA-18929).
+func (l *Log) warnOfFuture(s *segment.Segment, largest, now kafka.Timestamp) {
+	base := int64(s.BaseOffset()) + 1 // 0: none yet
+	if l.future.Swap(base) == base {
+		return
+	}
+	l.logger.Warn("records from the future keep a segment", "event", "future-timestamp", "topic", l.partition.Topic, "partition", l.partition.Partition,
+		"file", s.Path(), "timestamp", int64(largest), "aheadMs", largest.Since(now),
+		"hint", "it and the segments behind it are not deleted by age before then; delete-records removes them, message.timestamp.after.max.ms refuses such records")
 }
 
 // deleteOld removes the segments that choose counts, in three steps: the log
@@ -199,6 +222,13 @@ func (l *Log) removeLocked(gone []*segment.Segment) (removed int, err error) {
 		removed++
 	}
 	l.segments.Store(l.segments.Load().without(gone[:removed]))
+	for _, s := range gone[:removed] {
+		// Closed when the last reader is done, and not when the delay has passed: a
+		// stop in between forgets the delay.
+		if err := s.Retire(); err != nil {
+			l.logger.Warn("deleted segment", "partition", l.partition, "base", s.BaseOffset(), "error", err)
+		}
+	}
 	l.after = append(l.after, func() { l.unlinkLater(gone[:removed]) })
 	return removed, l.writeErrorLocked("delete segment", err)
 }
