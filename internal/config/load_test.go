@@ -170,6 +170,7 @@ func TestRefusals(t *testing.T) {
 		{"a boolean", valid + "auto.create.topics.enable=yes", "Expected value to be either true or false"},
 		{"a double", valid + "log.cleaner.min.cleanable.ratio=half", "Not a number of type DOUBLE"},
 		{"a duration of varve's own", valid + "varve.shutdown.grace=soon", "is not a duration such as"},
+		{"a way to sync that is none", valid + "varve.sync=sometimes", "varve.sync: Invalid value sometimes for configuration varve.sync: String must be one of: kafka, group, always"},
 		{"the inter-broker listener of nobody", valid + "security.inter.broker.protocol=SSL", "inter.broker.listener.name must be a listener name defined in advertised.listeners"},
 	}
 	for _, tt := range tests {
@@ -326,4 +327,18 @@ func FuzzLoadNeverPanics(f *testing.F) {
 			b.DescribeTopic(nil, nil)
 		}
 	})
+}
+
+// TestVarveSyncIsTheBrokersWordForEveryTopic: whatever a topic says itself.
+func TestVarveSyncIsTheBrokersWordForEveryTopic(t *testing.T) {
+	for _, want := range []string{SyncKafka, SyncGroup, SyncAlways} {
+		b, _, err := load(t, valid+"varve.sync="+want+"\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		topic, err := ParseTopic(map[string]string{"flush.messages": "1000"}, b)
+		if err != nil || topic.Sync != want || b.Topic.Sync != want {
+			t.Errorf("varve.sync=%s: topic %q, broker %q, %v", want, topic.Sync, b.Topic.Sync, err)
+		}
+	}
 }
