@@ -125,7 +125,7 @@ func mapFaults(r *run) {
 
 // cutIndexes empties live index files again and again under a producer and a reader.
 func (r *run) cutIndexes(dir, log string, i uint64) bool {
-	v, err := r.start(dir, log, script{settings: []string{"log.segment.bytes=200000", "log.index.interval.bytes=256"}})
+	v, err := r.start(dir, log, script{settings: []string{"log.segment.bytes=1048576", "log.index.interval.bytes=256"}})
 	if err != nil {
 		r.violation("%v", err)
 		return false
@@ -134,7 +134,7 @@ func (r *run) cutIndexes(dir, log string, i uint64) bool {
 	ctx, cancel := context.WithCancel(r.ctx)
 	var work sync.WaitGroup
 	work.Go(func() {
-		r.script(ctx, script{name: r.client, flags: []string{"produce", "-addr", v.addr, "-log", log, "-rate", "2000"}, limit: time.Minute})
+		r.script(ctx, script{name: r.client, flags: []string{"produce", "-addr", v.addr, "-log", log, "-rate", "2000", "-size", "2000"}, limit: time.Minute})
 	})
 	rng := rand.New(rand.NewPCG(r.seed, i))
 	for range 20 {
@@ -148,7 +148,7 @@ func (r *run) cutIndexes(dir, log string, i uint64) bool {
 			return nil
 		})
 		// Lookups by offset and by time meet the holes.
-		r.script(ctx, script{name: r.client, flags: []string{"verify", "-addr", v.addr, "-log", log, "-wait", "3s"}, limit: 5 * time.Second})
+		r.script(ctx, script{name: r.client, flags: []string{"verify", "-addr", v.addr, "-log", log, "-size", "2000", "-wait", "3s"}, limit: 5 * time.Second})
 	}
 	cancel()
 	work.Wait()
@@ -159,7 +159,7 @@ func (r *run) cutIndexes(dir, log string, i uint64) bool {
 	if v.logged("map-fault") || v.logged("index-rebuilt") {
 		r.count("noticed", 1)
 	}
-	if !r.readBack(v) {
+	if !r.readBack(v, "-size", "2000") {
 		return false
 	}
 	v.kill()
@@ -169,22 +169,26 @@ func (r *run) cutIndexes(dir, log string, i uint64) bool {
 		return false
 	}
 	defer again.kill()
-	return r.readBack(again) && r.stopped(again)
+	return r.readBack(again, "-size", "2000") && r.stopped(again)
 }
 
 // memory runs every hostile crowd against a broker in a small control group.
 func memory(r *run) {
 	n := r.of(1, 10)
+	var parts []func()
 	for range n {
 		for _, limit := range []string{"64M", "128M"} {
 			for _, mode := range []string{"half", "silent", "slow", "noread"} {
 				r.plan(1)
-				if r.case1(limit+" "+mode, func(dir, log string) bool { return r.littleMemory(dir, log, limit, mode) }) {
-					r.done(1, 0)
-				}
+				parts = append(parts, func() {
+					if r.case1(limit+" "+mode, func(dir, log string) bool { return r.littleMemory(dir, log, limit, mode) }) {
+						r.done(1, 0)
+					}
+				})
 			}
 		}
 	}
+	parallel(parts...)
 }
 
 func (r *run) littleMemory(dir, log, limit, mode string) bool {
@@ -204,9 +208,11 @@ func (r *run) littleMemory(dir, log, limit, mode string) bool {
 	}
 	var crowd sync.WaitGroup
 	crowd.Go(func() { r.crowd(v, mode, 1000, 4*time.Second) })
-	crowd.Go(func() {
-		r.script(r.ctx, script{name: r.tool, flags: []string{"probe", "-addr", v.addr}, limit: time.Minute})
-	})
+	if mode == "half" {
+		crowd.Go(func() {
+			r.script(r.ctx, script{name: r.tool, flags: []string{"probe", "-addr", v.addr}, limit: time.Minute})
+		})
+	}
 	time.Sleep(time.Second)
 	res := r.ack(v, time.Minute, "produce", "-strict", "-records", "1000", "-size", "4000")
 	crowd.Wait()
@@ -214,7 +220,7 @@ func (r *run) littleMemory(dir, log, limit, mode string) bool {
 		r.violation("%s, %s: beside the crowd: status %d: %s; broker %s\n%s", limit, mode, res.status, res.text, v.state(), v.tail())
 		return false
 	}
-	if !r.readBack(v) || !r.stopped(v) {
+	if !r.readBack(v, "-size", "4000") || !r.stopped(v) {
 		return false
 	}
 	var peak int

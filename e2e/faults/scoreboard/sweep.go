@@ -36,6 +36,7 @@ func (r *run) prepared(clean bool, settings []string) (setup string, err error) 
 type sweeping struct {
 	faults, calls string
 	survive       string
+	fatal         string // calls whose failure must end it; empty: fsync, fdatasync
 	setup         string
 	command       []string
 	max           int
@@ -51,7 +52,7 @@ func (r *run) sweep(w sweeping, settings []string, i int) {
 	}
 	s := script{name: "sysfault.sh", settings: settings, command: w.command, env: []string{"READY_S=20"}}
 	s.flags = []string{"--sweep", "-faults", w.faults, "-max", fmt.Sprint(w.max), "-seed", fmt.Sprint(r.seed + uint64(i)), "-timeout", "60s", "-keep", keep, "--verify", r.check()}
-	for _, f := range [][2]string{{"-calls", w.calls}, {"-survive", w.survive}, {"-setup", w.setup}, {"-base", w.base}} {
+	for _, f := range [][2]string{{"-calls", w.calls}, {"-survive", w.survive}, {"-fatal", w.fatal}, {"-setup", w.setup}, {"-base", w.base}} {
 		if f[1] != "" {
 			s.flags = append(s.flags, f[0], f[1])
 		}
@@ -97,7 +98,7 @@ func sweepBinary(r *run) {
 	for i, w := range []sweeping{
 		{faults: "EIO,kill,torn", setup: clean, command: work, max: few},
 		{faults: "ENOSPC,EDQUOT,EMFILE", setup: clean, command: work, max: few},
-		{faults: "EINTR,short", survive: "EINTR", setup: clean, command: work, max: few},
+		{faults: "EINTR,short", survive: "EINTR", fatal: "none", setup: clean, command: work, max: few},
 		{faults: "EIO,kill,torn,short,ENOSPC,EMFILE", setup: dead, command: recover, max: few},
 		{faults: "kill,torn,ENOSPC", command: work, max: few},
 	} {
