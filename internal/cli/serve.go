@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -61,6 +62,9 @@ func (a *app) serve(s *serveFlags) error {
 			at = slog.LevelInfo
 		}
 		log.Log(context.Background(), at, w.String(), componentKey, "config")
+	}
+	if limit := a.limitMemory(); limit > 0 {
+		log.Info("memory is limited", "event", "memory-limit", "limit", limit, "runtime", debug.SetMemoryLimit(-1))
 	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)

@@ -56,8 +56,22 @@ func (m *Machine) checkJoin(r *kmsg.JoinGroupRequest) kafka.ErrorCode {
 	case session < m.cfg.MinSessionTimeout || session > m.cfg.MaxSessionTimeout:
 		return kafka.ErrInvalidSessionTimeout
 	}
+	size := 0
+	for _, p := range r.Protocols {
+		size += len(p.Name) + len(p.Metadata)
+	}
+	if size > maxMemberMetadata || len(r.Group) > maxID || r.InstanceID != nil && len(*r.InstanceID) > maxID {
+		return kafka.ErrInvalidRequest
+	}
 	return kafka.None
 }
+
+// What a member may bring: it is kept in memory, and written into one record.
+const (
+	maxMemberMetadata = 1 << 20
+	maxAssignment     = 4 << 20 // of all members together
+	maxID             = 1024    // of a group, and of an instance
+)
 
 // ownJoin copies what the group keeps of a request beyond the life of its
 // frame. Of protocols with the same name the first counts; version 0 knows no

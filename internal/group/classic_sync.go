@@ -16,6 +16,14 @@ func (m *Machine) SyncGroup(c Context, r *kmsg.SyncGroupRequest) Effects {
 		fx.reply(c.Waiter, syncError(kafka.ErrInvalidGroupID))
 		return fx
 	}
+	size := 0
+	for i := range r.GroupAssignment {
+		size += len(r.GroupAssignment[i].MemberAssignment)
+	}
+	if size > maxAssignment {
+		fx.reply(c.Waiter, syncError(kafka.ErrInvalidRequest))
+		return fx
+	}
 	g := m.classic[r.Group]
 	if g == nil || g.state == Empty {
 		fx.reply(c.Waiter, syncError(kafka.ErrUnknownMemberID))

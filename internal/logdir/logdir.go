@@ -41,6 +41,10 @@ type Options struct {
 
 	// RecoveryThreads is num.recovery.threads.per.data.dir; 0: one a processor.
 	RecoveryThreads int
+	// OpenSegments bounds the sealed segments that have their files open: three
+	// descriptors each, four with aborted transactions. Active segments come on
+	// top. 0: 2048.
+	OpenSegments int
 	// FileDeleteDelay is how long a deleted partition's directory stays; it is
 	// the broker's log.segment.delete.delay.ms.
 	FileDeleteDelay time.Duration
@@ -109,8 +113,7 @@ func DefaultIntervals() Intervals {
 // finds little that it has to go through.
 const SyncedInterval = 5 * time.Second
 
-// maxOpenSegments bounds the sealed segments that have their files open: three
-// descriptors each, four with aborted transactions. Active segments come on top.
+// maxOpenSegments is the default of Options.OpenSegments.
 const maxOpenSegments = 2048
 
 // Manager owns the data directories of one broker.
@@ -121,8 +124,7 @@ type Manager struct {
 	jobs      jobs
 	cleaner   *cleaner.Cleaner // nil without compaction
 	files     *segment.Files   // of all logs
-
-	progress progress // of Load
+	progress  progress         // of Load
 
 	mu     sync.RWMutex // guards logs, failed and begun
 	logs   map[kafka.TopicPartition]*partition

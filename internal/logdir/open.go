@@ -31,7 +31,7 @@ func Open(o Options) (*Manager, error) {
 		logs:   map[kafka.TopicPartition]*partition{},
 		failed: map[kafka.TopicPartition]failure{},
 		begun:  map[kafka.TopicPartition]*dir{},
-		files:  segment.NewFiles(maxOpenSegments),
+		files:  segment.NewFiles(o.OpenSegments),
 	}
 	for _, path := range o.Dirs {
 		m.dirs = append(m.dirs, &dir{path: path, brokerEpoch: checkpoint.NoBrokerEpoch})
@@ -50,6 +50,9 @@ func Open(o Options) (*Manager, error) {
 func (o *Options) withDefaults() {
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.OpenSegments <= 0 {
+		o.OpenSegments = maxOpenSegments
 	}
 	if o.Expiry == nil {
 		o.Expiry = o.Now

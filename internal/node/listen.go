@@ -20,25 +20,7 @@ func (n *Node) listen() error {
 		return err
 	}
 	cfg := n.static
-	perIP := map[netip.Addr]int{}
-	for host, limit := range cfg.MaxConnectionsPerIPOverrides {
-		addrs, err := net.LookupHost(host)
-		if err != nil {
-			n.log.Warn("max.connections.per.ip.overrides: host not found", "host", host, "err", err)
-		}
-		for _, a := range addrs {
-			if ip, err := netip.ParseAddr(a); err == nil {
-				perIP[ip] = limit
-			}
-		}
-	}
-	n.admission = server.NewAdmission(server.Limits{
-		RequestBytes:        max(0, cfg.QueuedMaxRequestBytes),
-		MaxConnections:      limit(cfg.MaxConnections),
-		MaxConnectionsPerIP: limit(cfg.MaxConnectionsPerIP),
-		PerIPOverrides:      perIP,
-		CreationRate:        float64(limit(cfg.MaxConnectionCreationRate)),
-	})
+	n.budget()
 	buffers := server.NewBuffers()
 	for _, l := range cfg.Listeners {
 		if l.Controller { // nobody else asks it
@@ -47,7 +29,7 @@ func (n *Node) listen() error {
 		}
 		sc := server.Config{
 			Name: l.Name, Address: l.Address(), Backlog: cfg.SocketListenBacklog,
-			MaxRequestBytes: cfg.SocketRequestMaxBytes, OnFileError: n.fileFailed, IdleTimeout: cfg.ConnectionsMaxIdle,
+			MaxRequestBytes: n.admission.MaxFrame(cfg.SocketRequestMaxBytes), OnFileError: n.fileFailed, IdleTimeout: cfg.ConnectionsMaxIdle,
 			Admission: n.admission, Buffers: buffers, Logger: n.log,
 		}
 		// The kernel sizes the buffers better than a fixed number does.
@@ -64,6 +46,30 @@ func (n *Node) listen() error {
 		n.listeners = append(n.listeners, listener)
 	}
 	return nil
+}
+
+// newAdmission is what the configuration and the system let in.
+func (n *Node) newAdmission() *server.Admission {
+	cfg := n.static
+	perIP := map[netip.Addr]int{}
+	for host, limit := range cfg.MaxConnectionsPerIPOverrides {
+		addrs, err := net.LookupHost(host)
+		if err != nil {
+			n.log.Warn("max.connections.per.ip.overrides: host not found", "host", host, "err", err)
+		}
+		for _, a := range addrs {
+			if ip, err := netip.ParseAddr(a); err == nil {
+				perIP[ip] = limit
+			}
+		}
+	}
+	return server.NewAdmission(server.Limits{
+		RequestBytes:        max(0, cfg.QueuedMaxRequestBytes),
+		MaxConnections:      maxConnections(limit(cfg.MaxConnections)),
+		MaxConnectionsPerIP: limit(cfg.MaxConnectionsPerIP),
+		PerIPOverrides:      perIP,
+		CreationRate:        float64(limit(cfg.MaxConnectionCreationRate)),
+	})
 }
 
 // limit turns Kafka's "2^31-1 is none" into "0 is none".

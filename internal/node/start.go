@@ -98,6 +98,7 @@ func (n *Node) openDirs() error {
 	if !slices.Contains(dirs, cfg.MetadataLogDir) {
 		dirs = append(dirs, cfg.MetadataLogDir)
 	}
+	files := budgetOf(filesLimit())
 	o := logdir.Options{
 		FS: n.opts.FS, Dirs: dirs, NodeID: cfg.NodeID, ClusterID: cfg.ClusterID,
 		RecoveryThreads:    n.recoveryThreads(),
@@ -114,8 +115,10 @@ func (n *Node) openDirs() error {
 			Retention:       cfg.RetentionCheckInterval,
 			ProducerExpired: cfg.ProducerIDExpirationCheckInterval,
 		},
-		Reserve: cfg.DiskReserve.Of,
-		Now:     n.opts.Now, Expiry: n.expiry, Logger: n.log,
+		Reserve:      cfg.DiskReserve.Of,
+		Scratch:      n.scratch(),
+		OpenSegments: files.segments,
+		Now:          n.opts.Now, Expiry: n.expiry, Logger: n.log,
 		OnOffline: n.offline,
 	}
 	o.ScrubRate, o.ScrubNow = cfg.ScrubRate, scrubNow()
@@ -151,6 +154,10 @@ func (n *Node) recoveryThreads() int {
 	}
 	return 0
 }
+
+// maxGroupSize is what a group may have of members when group.max.size has its
+// default, which is no limit. Each rebalance holds all of them in memory.
+const maxGroupSize = 10_000
 
 // flushInterval is how often logs are looked at that have a flush.ms. The
 // scheduler's own default is "never", with which a flush.ms of a topic would
@@ -252,6 +259,9 @@ func idleInterval(cfg *config.Broker) time.Duration {
 // clean, and has the partitions follow the metadata from here on.
 func (n *Node) loadLogs() error {
 	image := n.quorum.Image()
+	if err := n.enoughFiles(image); err != nil {
+		return err
+	}
 	n.applyDynamic(image)
 	n.replicas = replica.NewManager(replica.Options{Dirs: n.dirs, NodeID: n.self(), Broker: n.cfg.Load, Logger: n.log})
 	n.show(admin.Recovery)
@@ -281,7 +291,7 @@ func (n *Node) groupOptions() coordinator.Options {
 	g.InitialRebalanceDelay = cfg.GroupInitialRebalanceDelay
 	g.MinSessionTimeout = cfg.GroupMinSessionTimeout
 	g.MaxSessionTimeout = cfg.GroupMaxSessionTimeout
-	g.MaxSize = cfg.GroupMaxSize
+	g.MaxSize = min(cfg.GroupMaxSize, maxGroupSize)
 	g.OffsetMetadataMaxSize = cfg.OffsetMetadataMaxBytes
 	g.OffsetsRetention = cfg.OffsetsRetention
 	return coordinator.Options{
@@ -336,6 +346,7 @@ func (n *Node) serve() error {
 	n.background.Go(n.retryPartitions)
 	n.background.Go(n.closeSimilar)
 	n.background.Go(n.lookAtClock)
+	n.background.Go(n.watchLimits)
 	n.show(admin.Running)
 	return nil
 }

@@ -14,8 +14,7 @@ import (
 type Limits struct {
 	// RequestBytes bounds the memory of requests that are being read or worked
 	// on (queued.max.request.bytes). 0: a quarter of the memory that the process
-	// may use, where the Go memory limit (half of it) says what that is; 64 MiB at
-	// least.
+	// may use, where the Go memory limit (half of it) says what that is; else 64 MiB.
 	RequestBytes int64
 	// MaxConnections is max.connections. 0: no limit.
 	MaxConnections int
@@ -49,8 +48,12 @@ type Admission struct {
 	filled  time.Time          // when tokens were counted last
 }
 
-// leastRequestBytes is what requests may take on the smallest machine.
-const leastRequestBytes = 64 << 20
+// What requests may take where nothing says how much memory there is, and where
+// there is next to none.
+const (
+	usualRequestBytes = 64 << 20
+	leastRequestBytes = 4 << 20
+)
 
 type memWaiter struct {
 	n     int64
@@ -61,9 +64,9 @@ type memWaiter struct {
 // NewAdmission returns an Admission with nothing taken.
 func NewAdmission(l Limits) *Admission {
 	if l.RequestBytes <= 0 {
-		l.RequestBytes = leastRequestBytes
+		l.RequestBytes = usualRequestBytes
 		if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
-			l.RequestBytes = max(l.RequestBytes, limit/2)
+			l.RequestBytes = max(leastRequestBytes, limit/2)
 		}
 	}
 	if l.MaxFresh <= 0 {
@@ -284,6 +287,23 @@ func (a *Admission) RequestBytes() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.used
+}
+
+// pressed reports whether somebody waits for the memory of others.
+func (a *Admission) pressed() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.waiting) > 0
+}
+
+// MaxFrame is the largest frame to take in when the configuration allows
+// configured: where memory is limited, one that does not fit would end the
+// process.
+func (a *Admission) MaxFrame(configured int32) int32 {
+	if a.limits.RequestBytes >= usualRequestBytes {
+		return configured // one at a time may always be read
+	}
+	return int32(min(int64(configured), a.limits.RequestBytes))
 }
 
 // RequestBytesLimit is the most memory that requests may hold.

@@ -101,6 +101,9 @@ type Conn struct {
 	// listener's epoch; never while it is busy. waits says what for; it is set first.
 	due   atomic.Int64
 	waits atomic.Int32
+	// stalled is when it began to wait for the rest of a frame, in nanoseconds
+	// since the listener's epoch, and holding what its buffer takes meanwhile.
+	stalled, holding atomic.Int64
 	// expired is what the connection waited for when another goroutine closed it.
 	expired atomic.Int32
 

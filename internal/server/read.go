@@ -197,6 +197,8 @@ func (c *Conn) park() {
 			c.spend(now)
 		}
 		c.parked = now
+		c.stalled.Store(int64(now.Sub(c.l.epoch)))
+		c.holding.Store(c.held.n)
 		c.awaitFrom(now, waitRest, c.slack)
 		return
 	}

@@ -64,6 +64,9 @@ func (l *Listener) sweep() {
 		select {
 		case now := <-tick.C:
 			l.expire(now)
+			if l.cfg.Admission.pressed() {
+				l.endStalled(now)
+			}
 			l.similar.report(l.log, now)
 			if n%lookEvery == 0 {
 				l.endGone()
@@ -83,6 +86,31 @@ func (l *Listener) expire(now time.Time) {
 		if c.due.Load() <= at {
 			c.expire(waitReason(c.waits.Load()))
 		}
+	}
+}
+
+// pressedStall is how long a request may stall while others wait for the memory
+// that it holds.
+const pressedStall = 3 * time.Second
+
+// endStalled closes the connection that holds most memory with a request whose
+// rest does not come, so that three peers that stall cannot keep everybody else
+// from sending. The sweeper comes again for the next one.
+func (l *Listener) endStalled(now time.Time) {
+	since := int64(now.Sub(l.epoch) - pressedStall)
+	var worst *Conn
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.conns {
+		if c.due.Load() == never || waitReason(c.waits.Load()) != waitRest || c.stalled.Load() > since || c.holding.Load() == 0 {
+			continue
+		}
+		if worst == nil || c.holding.Load() > worst.holding.Load() {
+			worst = c
+		}
+	}
+	if worst != nil {
+		worst.expire(waitRest)
 	}
 }
 

@@ -44,3 +44,20 @@ func Maps() (maps, limit int, ok bool) {
 		}
 	}
 }
+
+// OpenFiles is how many descriptors the process has open; false when that is
+// not known.
+func OpenFiles() (n int, ok bool) {
+	dir, err := os.Open("/proc/self/fd")
+	if err != nil {
+		return 0, false
+	}
+	defer dir.Close()
+	for {
+		names, err := dir.Readdirnames(1024)
+		n += len(names)
+		if err != nil {
+			return n - 1, err == io.EOF // without dir itself
+		}
+	}
+}
