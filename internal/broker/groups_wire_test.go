@@ -68,6 +68,8 @@ func (l *offsetsLog) EndOffset() kafka.Offset {
 
 func (l *offsetsLog) HighWatermark() kafka.Offset { return l.EndOffset() }
 
+func (l *offsetsLog) Failure() error { return nil }
+
 func (l *offsetsLog) Watch(func()) (stop func()) { return func() {} }
 
 // wireTopic is the topic of the captured frames.
