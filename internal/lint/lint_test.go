@@ -43,7 +43,7 @@ var layers = map[string]int{
 }
 
 // testOnly are the packages that only tests import.
-var testOnly = map[string]bool{"internal/lint": true, "internal/logtest": true, "internal/logtest/golden": true}
+var testOnly = map[string]bool{"internal/lint": true, "internal/logtest": true, "internal/logtest/golden": true, "internal/sim": true}
 
 func root(t *testing.T) string {
 	t.Helper()

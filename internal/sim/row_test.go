@@ -1,0 +1,91 @@
+package sim
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"github.com/varvelog/varve/internal/vfs"
+)
+
+var (
+	faultsScale = flag.String("faults.scale", "test", "test, short or long")
+	faultsSeed  = flag.Uint64("faults.seed", 1, "seed of everything random")
+	faultsOut   = flag.String("faults.out", "", "file that the line of each row is appended to")
+	faultsCase  = flag.String("faults.case", "", "one case again, as a violation named it")
+	faultsKeep  = flag.String("faults.keep", "", "directory for the disks that a violation was seen on")
+)
+
+// rows are the rows of the scoreboard that run in this process.
+var rows = []struct {
+	name string
+	run  func(t *testing.T, r *Row, s Scale, seed uint64)
+}{
+	{"states", func(t *testing.T, r *Row, s Scale, seed uint64) {
+		States(t, r, StatesOptions{Seed: seed, States: s.Of(1500, 20_000, 500_000), Case: *faultsCase, Keep: *faultsKeep, Stride: s.Of(7, 1, 1)})
+	}},
+	{"tails", func(t *testing.T, r *Row, s Scale, seed uint64) {
+		if err := Tails(t, r, TailsOptions{Seed: seed, Bytes: s.Of(4<<10, 16<<10, 1<<20), Stride: s.Of(7, 1, 1), Case: *faultsCase}); err != nil {
+			t.Fatal(err)
+		}
+	}},
+	{"damage", func(t *testing.T, r *Row, s Scale, seed uint64) {
+		if err := Damage(t, r, DamageOptions{Seed: seed, Count: s.Of(400, 20_000, 1_000_000), Case: *faultsCase}); err != nil {
+			t.Fatal(err)
+		}
+	}},
+	{"flips", func(t *testing.T, r *Row, s Scale, seed uint64) {
+		if err := Flips(t, r, FlipsOptions{Seed: seed, Rounds: s.Of(1, 1, 40), Stride: s.Of(37, 1, 1), Case: *faultsCase}); err != nil {
+			t.Fatal(err)
+		}
+	}},
+}
+
+// TestRow runs each row at the scale that the flags say.
+func TestRow(t *testing.T) {
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			r := NewRow(row.name, *faultsSeed, time.Now())
+			row.run(t, r, Scale(*faultsScale), *faultsSeed)
+			line, err := r.Finish(time.Now(), *faultsOut)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range r.Failures() {
+				t.Error(f)
+			}
+			t.Logf("%+v", line)
+			bad := line.Violations
+			if Scale(*faultsScale) == Test {
+				bad = r.Unknown()
+			}
+			if bad > 0 || line.Done != line.Planned || line.Done == 0 {
+				t.Errorf("row %s, seed %d: %d violations, %d of %d done", line.Row, line.Seed, line.Violations, line.Done, line.Planned)
+			}
+		})
+	}
+}
+
+// TestStatesFindPlantedBugs: the row goes red when syncs are not done.
+func TestStatesFindPlantedBugs(t *testing.T) {
+	tests := []struct {
+		name  string
+		plant func(vfs.FS) vfs.FS
+	}{
+		{"directories are not synced", noDirSync},
+		{"logs are not synced before they are acknowledged", noLogSync},
+		{"small files are not synced before they are renamed", noSmallSync},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := NewRow("states", 1, time.Now())
+			States(t, r, StatesOptions{Seed: 1, States: 4000, Plant: tt.plant, Enough: 1})
+			if r.Violations() == 0 {
+				t.Error("the planted bug was not found")
+			}
+			for _, f := range r.Failures()[:1] {
+				t.Log(f)
+			}
+		})
+	}
+}
