@@ -1,7 +1,10 @@
 package commitlog
 
 import (
+	"fmt"
+
 	"github.com/varvelog/varve/internal/kafka"
+	"github.com/varvelog/varve/internal/vfs"
 )
 
 // Flush makes everything below to durable, indexes included, and moves the
@@ -30,13 +33,13 @@ func (l *Log) flush(end, point kafka.Offset, names bool) error {
 	generation, written := l.truncations.Load(), l.end.get()
 	for _, s := range l.segments.Load().span(from, end) {
 		if err := s.Flush(); err != nil {
-			return l.fail("flush", err)
+			return l.flushError("flush", err)
 		}
 		names = names || s.BaseOffset() >= from
 	}
 	if names {
 		if err := l.fs.SyncDir(l.Dir()); err != nil {
-			return l.fail("flush", err)
+			return l.flushError("flush", err)
 		}
 	}
 	if err := l.usable(); err != nil {
@@ -56,6 +59,16 @@ func (l *Log) flush(end, point kafka.Offset, names bool) error {
 		l.wakeSynced()
 	}
 	return nil
+}
+
+// flushError takes the log offline, unless nothing was asked of the disk: the
+// process has no descriptor or memory left. Then nothing is taken for durable,
+// and the next flush does it all (faults R1).
+func (l *Log) flushError(what string, err error) error {
+	if outOfResources(err) && !vfs.IsSync(err) {
+		return &storageError{fmt.Errorf("%s: %s: %w", l.partition, what, err)}
+	}
+	return l.fail(what, err)
 }
 
 // flushed is the offset below which nothing is owed to the disk. A log start that

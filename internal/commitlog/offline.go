@@ -88,7 +88,8 @@ func (l *Log) writeErrorLocked(what string, err error) error {
 			l.opts.OnFull(what, err)
 		}
 		return &fullError{fmt.Errorf("%s: %s: %w", l.partition, what, err)}
-	case outOfResources(err):
+	case outOfResources(err), vfs.IsReadError(err):
+		// Nothing was changed by what failed; whoever asked counts failed reads.
 		return &storageError{fmt.Errorf("%s: %s: %w", l.partition, what, err)}
 	}
 	return l.fail(what, err)

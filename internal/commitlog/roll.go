@@ -54,7 +54,7 @@ func (l *Log) rollLocked(base kafka.Offset) (*segment.Segment, error) {
 	l.backgroundLocked(func() {
 		if wrote {
 			if err := producer.SyncSnapshot(l.fs, dir, base); err != nil && !l.closed.Load() {
-				_ = l.fail("producer snapshot", err)
+				_ = l.flushError("producer snapshot", err)
 				return
 			}
 		}
@@ -104,23 +104,14 @@ func mayGoOn(err error) bool {
 	return !vfs.IsSync(err) && (vfs.IsFull(err) || outOfResources(err))
 }
 
-// recreateLocked replaces an empty active segment: Kafka does so that its time
-// counts from now, when a roll by time meets a segment without a batch. The new
-// files take the names of the old ones; readers have the old ones, which are
-// empty, until they find the new segment in the list.
+// recreateLocked begins an empty active segment anew: Kafka replaces its files
+// so that its time counts from now, when a roll by time meets a segment without
+// a batch. Here they stay: on a full disk there would be none afterwards.
 func (l *Log) recreateLocked(old *segment.Segment) (*segment.Segment, error) {
-	base := old.BaseOffset()
-	list := l.segments.Load().without([]*segment.Segment{old})
-	created, err := l.createSegment(base)
-	if err != nil {
-		return nil, l.fail("roll", err)
+	if _, err := old.TruncateTo(old.BaseOffset(), l.now()); err != nil {
+		return nil, l.writeErrorLocked("roll", err)
 	}
-	l.segments.Store(list.with(created))
-	l.end.store(l.end.get(), base, 0)
-	if err := old.Retire(); err != nil {
-		l.logger.Warn("replaced segment", "partition", l.partition, "base", base, "error", err)
-	}
-	return created, nil
+	return old, nil
 }
 
 // createSegment makes an empty segment, over whatever files have its name.

@@ -63,7 +63,11 @@ type checkpointFile struct {
 func (m *Manager) readCheckpoints(d *dir) error {
 	for k := range checkpointKinds {
 		path := filepath.Join(d.path, k.fileName())
-		read, err := checkpoint.ReadOffsets(m.o.FS, path)
+		var read offsets
+		err := twice(func() (err error) {
+			read, err = checkpoint.ReadOffsets(m.o.FS, path)
+			return err
+		})
 		switch {
 		case err == nil:
 			d.checkpoints[k].written, d.checkpoints[k].unopened = read, read

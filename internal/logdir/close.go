@@ -40,6 +40,9 @@ func (m *Manager) Close(brokerEpoch int64) error {
 
 func (m *Manager) closeDir(d *dir, brokerEpoch int64) error {
 	if err := d.err(); err != nil {
+		for _, p := range m.partitions(d) {
+			_ = p.log.Abandon() // closes the files as they are; nothing is written
+		}
 		return err
 	}
 	if !m.loaded.Load() {
@@ -99,7 +102,7 @@ func (m *Manager) closeLogs(d *dir) error {
 		wg.Go(func() {
 			defer func() { <-slots }()
 			if err := d.err(); err != nil {
-				errs[i] = err
+				errs[i] = errors.Join(err, p.log.Abandon())
 			} else if err := p.log.Close(); err != nil {
 				errs[i] = fmt.Errorf("close %s: %w", p.tp, err)
 			}

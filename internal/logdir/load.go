@@ -43,7 +43,9 @@ func (m *Manager) Load(o LoadOptions) error {
 		if d.err() != nil {
 			continue
 		}
-		if err := l.scan(d); err != nil {
+		if err := l.scan(d); Transient(err) {
+			return err // of descriptors or memory: no word about the disk
+		} else if err != nil {
 			m.goOffline(d, "load", err)
 		}
 	}
@@ -97,7 +99,14 @@ func (l *loading) list() error {
 		if d.err() != nil {
 			continue
 		}
-		entries, err := l.m.o.FS.ReadDir(d.path)
+		var entries []fs.DirEntry
+		err := twice(func() (err error) {
+			entries, err = l.m.o.FS.ReadDir(d.path)
+			return err
+		})
+		if Transient(err) {
+			return err
+		}
 		if err != nil {
 			l.m.goOffline(d, "load", err)
 			continue

@@ -225,7 +225,9 @@ func (m *Manager) identify() error {
 		if err := m.complete(d, metas); err != nil {
 			return err
 		}
-		if err := m.readMarker(d); err != nil {
+		if err := twice(func() error { return m.readMarker(d) }); Transient(err) {
+			return err
+		} else if err != nil {
 			m.goOffline(d, "read", err)
 		}
 	}
@@ -238,11 +240,17 @@ func (m *Manager) readMetas() (map[*dir]checkpoint.MetaProperties, error) {
 		if d.err() != nil {
 			continue
 		}
-		meta, err := checkpoint.ReadMeta(m.o.FS, filepath.Join(d.path, checkpoint.MetaFile))
+		var meta checkpoint.MetaProperties
+		err := twice(func() (err error) {
+			meta, err = checkpoint.ReadMeta(m.o.FS, filepath.Join(d.path, checkpoint.MetaFile))
+			return err
+		})
 		switch {
 		case err == nil:
 			metas[d] = meta
 		case errors.Is(err, fs.ErrNotExist):
+		case Transient(err):
+			return nil, err // of descriptors or memory: no word about the disk
 		case errors.Is(err, checkpoint.ErrCorrupt), errors.Is(err, vfs.ErrNotRegular):
 			return nil, &RefusedError{d.path, err.Error(), "restore the file, or copy it from another data directory of this node without its directory.id"}
 		default:

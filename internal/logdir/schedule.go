@@ -74,6 +74,15 @@ func (j *jobs) loop(initial time.Duration, f func() time.Duration) {
 // after runs f once d has passed. What has not run at stop is dropped: the next
 // start finds the files by their names.
 func (j *jobs) after(d time.Duration, f func()) {
+	if d <= 0 { // a stop waits for what is due already
+		if j.start() {
+			go func() {
+				defer j.running.Done()
+				f()
+			}()
+		}
+		return
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.stopped {

@@ -23,12 +23,15 @@ import (
 // ErrDamaged, ErrNotFormatted) before anything in it is changed.
 func Open(o Options) (*Quorum, error) {
 	o.withDefaults()
-	l, err := load(o.FS, o.Dir)
-	if err != nil {
-		return nil, err
-	}
 	dir := filepath.Join(o.Dir, DirName)
-	state, err := readQuorumState(o, dir)
+	var l *loaded
+	var state checkpoint.QuorumState
+	err := twice(func() (err error) {
+		if l, err = load(o.FS, o.Dir); err == nil {
+			state, err = readQuorumState(o, dir)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -64,6 +67,15 @@ func Open(o Options) (*Quorum, error) {
 		}
 	}
 	return q, nil
+}
+
+// twice does something that only reads once more when the disk fails (faults E3).
+func twice(read func() error) error {
+	err := read()
+	if vfs.IsReadError(err) {
+		err = read()
+	}
+	return err
 }
 
 // firstRecords are what a controller begins with: what the format tool left,
@@ -146,14 +158,18 @@ func (q *Quorum) openLog(l *loaded) error {
 	config.SegmentMs = q.o.SegmentTime.Milliseconds()
 	config.RetentionBytes, config.RetentionMs = -1, -1
 	config.MaxMessageBytes = MaxBatchBytes
-	log, err := commitlog.Open(commitlog.Options{
-		FS:        q.o.FS,
-		Dir:       q.dir,
-		Partition: kafka.TopicPartition{Topic: kafka.ClusterMetadataTopic},
-		TopicID:   kafka.MetadataTopicID,
-		Config:    config,
-		Now:       q.o.Now,
-		Logger:    q.o.Logger,
+	var log *commitlog.Log
+	err := twice(func() (err error) {
+		log, err = commitlog.Open(commitlog.Options{
+			FS:        q.o.FS,
+			Dir:       q.dir,
+			Partition: kafka.TopicPartition{Topic: kafka.ClusterMetadataTopic},
+			TopicID:   kafka.MetadataTopicID,
+			Config:    config,
+			Now:       q.o.Now,
+			Logger:    q.o.Logger,
+		})
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("open metadata log: %w", err)

@@ -74,6 +74,7 @@ func (p *Partition) Append(buf []byte, o AppendOptions) (AppendInfo, error) {
 		p.committed()
 	}
 	if err != nil {
+		p.health.ReadFailed("append", err)
 		return AppendInfo{AppendInfo: info}, err
 	}
 	return AppendInfo{
