@@ -150,8 +150,8 @@ func (ld *loader) tailCut(s *segment.Segment, from, to int64, end kafka.Offset, 
 }
 
 // beforeCut keeps what recovery is about to cut off when there are whole batches
-// behind the damage, or when it lies below the recovery point: the bytes are
-// copied to `<base>.log.cut` first. When that is not possible nothing is cut and
+// behind the damage, or when it lies below the recovery point and is more than a
+// batch that was cut short: the bytes are copied to `<base>.log.cut` first. When that is not possible nothing is cut and
 // the log is not opened.
 func (ld *loader) beforeCut(s *segment.Segment, c segment.Cut) (aside, error) {
 	l, a := ld.l, aside{}
@@ -165,7 +165,7 @@ func (ld *loader) beforeCut(s *segment.Segment, c segment.Cut) (aside, error) {
 		return a, err
 	}
 	keep := found.n > 0
-	if !keep && c.Next < ld.keep {
+	if !keep && c.Next < ld.keep && (c.Reason == nil || c.Reason.Reason != segment.PartialBatch) {
 		keep, err = hasContent(f, c.From, c.To)
 		if err != nil {
 			return a, err

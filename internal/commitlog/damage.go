@@ -1,6 +1,8 @@
 package commitlog
 
 import (
+	"log/slog"
+
 	"github.com/varvelog/varve/internal/segment"
 )
 
@@ -8,8 +10,8 @@ import (
 func (l *Log) watch(o *segment.Options) {
 	o.Clock = l.opts.Now
 	o.OnDamage = func(path string, d segment.BadRange) {
-		l.logger.Error("corrupt batch", "event", "corrupt-batch", "topic", l.partition.Topic, "partition", l.partition.Partition,
-			"file", path, "position", d.Position, "offset", d.First, "reason", d.Reason, "found", d.Found, "expected", d.Want)
+		l.report(slog.LevelError, "corrupt-batch", "corrupt batch", path,
+			"position", d.Position, "offset", d.First, "reason", d.Reason, "found", d.Found, "expected", d.Want)
 	}
 	o.OnRebuilt = func(r segment.Rebuilt) {
 		l.logger.Warn("index rebuilt", "event", "index-rebuilt", "topic", l.partition.Topic, "partition", l.partition.Partition,

@@ -2,11 +2,9 @@ package commitlog
 
 import (
 	"fmt"
-	"log/slog"
 	"slices"
 
 	"github.com/varvelog/varve/internal/kafka"
-	"github.com/varvelog/varve/internal/record"
 	"github.com/varvelog/varve/internal/segment"
 )
 
@@ -73,34 +71,4 @@ func (ld *loader) cutAtHole(s *segment.Segment, later []*segment.Segment, next k
 	}
 	ld.tailCut(s, s.Size(), s.Size(), next, reason, &a)
 	return nil
-}
-
-// maxDamages is how many damaged batches of a segment are told one by one.
-const maxDamages = 10
-
-// damages tells of bytes in a segment that are no good batch, and stay.
-type damages struct {
-	ld *loader
-	s  *segment.Segment
-	n  int
-}
-
-func (d *damages) add(g segment.Damage) {
-	if g.To == d.s.Size() && d.ld.below(d.s) == 0 {
-		return // the end of the log: it is looked at by itself
-	}
-	if d.n++; d.n <= maxDamages {
-		d.ld.l.corruptBatch(d.s, g.Offset, g.From, g.Reason)
-	}
-}
-
-func (d *damages) close() {
-	if d.n > maxDamages {
-		d.ld.l.logger.Error(fmt.Sprintf("corrupt batch (%d similar)", d.n-maxDamages), "event", "corrupt-batch", "file", d.s.Path())
-	}
-}
-
-func (l *Log) corruptBatch(s *segment.Segment, offset kafka.Offset, position int64, e *record.CorruptError) {
-	l.report(slog.LevelError, "corrupt-batch", "corrupt batch", s.Path(),
-		"position", position, "offset", offset, "reason", e.Reason, "found", e.Found, "expected", e.Want)
 }

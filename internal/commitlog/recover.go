@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/varvelog/varve/internal/checkpoint"
 	"github.com/varvelog/varve/internal/index"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/producer"
@@ -32,6 +33,8 @@ type loader struct {
 	// keep is the lowest offset at which the log may be cut: what lies below had
 	// reached the disk, and is kept whatever is wrong with it.
 	keep      kafka.Offset
+	noEpochs  bool               // no leader epoch is known: they are found in the end, from the first batch on
+	epochs    []checkpoint.Epoch // met in recovered batches meanwhile
 	producers *producer.State    // behind the segment that was recovered last; nil at first
 	recovered []*segment.Segment // checked, but not yet flushed
 	bytes     int64              // of those
@@ -52,6 +55,7 @@ func (ld *loader) load() error {
 	if err != nil {
 		return err
 	}
+	ld.noEpochs = rebuildEpochs || len(l.epochs.load()) == 0
 	if err := ld.splitting(ld.loadSegments); err != nil {
 		return err
 	}
@@ -72,6 +76,8 @@ func (ld *loader) load() error {
 		if err := ld.withoutRoom("leader epochs", l.rebuildEpochs(list)); err != nil {
 			return err
 		}
+	} else if err := ld.assignEpochs(ld.epochs); err != nil {
+		return err
 	}
 	if l.epochs.truncateFromEnd(end) || l.epochs.truncateFromStart(ld.logStart) {
 		l.epochs.truncateFromStart(ld.logStart)
@@ -395,11 +401,10 @@ func (ld *loader) recoverSegment(s *segment.Segment, later []*segment.Segment, k
 	if err != nil {
 		return found, err
 	}
-	damages := damages{ld: ld, s: s}
 	var tail aside
 	found, err = s.RecoverWith(segment.RecoverOptions{
 		Visit: func(h *record.Header, b []byte, _ int64) error { return ld.recoveredBatch(s, st, h, b) },
-		Keep:  keep, Damaged: damages.add, Below: ld.below(s), Gaps: l.Config().CleanupCompact || ld.mayMiss(s.BaseOffset()),
+		Keep:  keep, Below: ld.below(s), Gaps: l.Config().CleanupCompact || ld.mayMiss(s.BaseOffset()),
 		Scanned: func(bytes int64) { ld.scanned(0, bytes) },
 		BeforeCut: func(c segment.Cut) error {
 			if tail, err = ld.beforeCut(s, c); err != nil {
@@ -408,7 +413,6 @@ func (ld *loader) recoverSegment(s *segment.Segment, later []*segment.Segment, k
 			return ld.dropAfterCut(later, &tail)
 		},
 	})
-	damages.close()
 	ld.scanned(1, 0)
 	var misnamed *segment.MisnamedError
 	switch {
@@ -477,17 +481,17 @@ func (l *Log) snapshot(st *producer.State) error {
 // recoveredBatch takes one good batch of a segment under recovery: its leader epoch
 // and what it means for producers and transactions.
 func (ld *loader) recoveredBatch(s *segment.Segment, st *producer.State, h *record.Header, b []byte) error {
-	l := ld.l
 	if h.Magic < record.MagicV2 {
 		return nil
 	}
 	if h.LeaderEpoch >= 0 {
-		if latest, ok := l.epochs.latest(); !ok || h.LeaderEpoch > latest.Epoch {
-			if l.epochs.assign(h.LeaderEpoch, h.BaseOffset) {
-				if err := ld.withoutRoom("leader epochs", l.writeEpochs()); err != nil {
-					return err
-				}
+		e := checkpoint.Epoch{Epoch: h.LeaderEpoch, Start: h.BaseOffset}
+		if n := len(ld.epochs); !ld.noEpochs {
+			if err := ld.assignEpochs([]checkpoint.Epoch{e}); err != nil {
+				return err
 			}
+		} else if n == 0 || ld.epochs[n-1].Epoch < e.Epoch {
+			ld.epochs = append(ld.epochs, e)
 		}
 	}
 	if h.HasProducerID() {
@@ -509,6 +513,20 @@ func (ld *loader) recoveredBatch(s *segment.Segment, st *producer.State, h *reco
 		}
 	}
 	st.SetMapEnd(h.LastOffset + 1)
+	return nil
+}
+
+// assignEpochs adds those that are newer than what is known.
+func (ld *loader) assignEpochs(list []checkpoint.Epoch) error {
+	l := ld.l
+	for _, e := range list {
+		if latest, ok := l.epochs.latest(); ok && e.Epoch <= latest.Epoch || !l.epochs.assign(e.Epoch, e.Start) {
+			continue
+		}
+		if err := ld.withoutRoom("leader epochs", l.writeEpochs()); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -70,6 +70,13 @@ func (ld *loader) removeTemporary() (swaps []segment.FileName, err error) {
 		}
 		complete = append(complete, n)
 	}
+	if dropped > 0 && len(cleaned) > 0 {
+		// A power cut that brought a swap back without the `.cleaned` would have it
+		// taken for a complete one.
+		if err := l.fs.SyncDir(l.Dir()); err != nil {
+			return nil, err
+		}
+	}
 	for _, n := range cleaned {
 		if err := ld.remove(n); err != nil {
 			return nil, err

@@ -15,6 +15,9 @@ import (
 // of 64 KiB to 4 MiB this was the fastest (BenchmarkRecover).
 const readChunk = 256 << 10
 
+// PartialBatch is the reason when a batch is longer than what is left of the file.
+const PartialBatch = "bytes of the batch"
+
 var reads = sync.Pool{New: func() any { return new([readChunk]byte) }}
 
 // reader goes through a .log from front to back, through one buffer: each byte
@@ -56,7 +59,7 @@ func (r *reader) header(pos int64) (*record.Header, error) {
 		return nil, err
 	}
 	if int64(r.h.Size) > left {
-		return nil, &record.CorruptError{Base: r.h.BaseOffset, Position: pos, Reason: "bytes of the batch", Found: left, Want: int64(r.h.Size)}
+		return nil, &record.CorruptError{Base: r.h.BaseOffset, Position: pos, Reason: PartialBatch, Found: left, Want: int64(r.h.Size)}
 	}
 	return &r.h, nil
 }

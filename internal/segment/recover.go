@@ -35,9 +35,8 @@ type RecoverOptions struct {
 	Whole bool
 	// Keep is the recovery point: what lies below it had reached the disk. What
 	// is wrong there now is damage, and what lies behind it is still there, so it
-	// is passed over and told to Damaged. math.MaxInt64: nothing is cut at all.
-	Keep    kafka.Offset
-	Damaged func(d Damage)
+	// is passed over and noted (Damaged). math.MaxInt64: nothing is cut at all.
+	Keep kafka.Offset
 	// Below is the base offset of the next segment; 0: there is none.
 	Below kafka.Offset
 	// Gaps says that offsets may be missing between batches, as compaction leaves them.
@@ -47,13 +46,6 @@ type RecoverOptions struct {
 	BeforeCut func(c Cut) error
 	// Scanned is told from time to time of bytes that were read.
 	Scanned func(bytes int64)
-}
-
-// Damage is bytes of a .log that are no good batch, passed over.
-type Damage struct {
-	From, To int64        // of the .log
-	Offset   kafka.Offset // the lowest that is lost
-	Reason   *record.CorruptError
 }
 
 // Cut is where a .log ends, and why.
@@ -101,6 +93,10 @@ func (s *Segment) RecoverWith(o RecoverOptions) (out Recovered, err error) {
 	if err != nil {
 		return out, err
 	}
+	if n := len(r.damage); n > 0 && o.Below == 0 && r.damage[n-1].End == size && end == size {
+		r.damage = r.damage[:n-1] // the end of the log is judged by itself
+	}
+	s.SetDamage(r.damage)
 	out = Recovered{Next: r.chain.Next, Batches: r.batches, From: end, Reason: r.reason}
 	if out.Entries, err = s.offsets.Len(); err != nil {
 		return out, err
@@ -165,6 +161,7 @@ type recovery struct {
 	again     bool  // behind damage: the next batch gets an entry, so that it can be found
 	unindexed bool  // the disk is full: the rest is found by walking
 	reason    *record.CorruptError
+	damage    []BadRange
 }
 
 // run goes through the file and returns where the log ends.
@@ -316,9 +313,11 @@ func (r *recovery) passOver(pos int64, bad *record.CorruptError) (next int64, fo
 		next = r.in.size
 	}
 	r.again = true
-	if r.o.Damaged != nil {
-		r.o.Damaged(Damage{From: pos, To: next, Offset: r.chain.Next, Reason: bad})
+	lost := BadRange{Position: pos, End: next, First: r.chain.Next, Next: r.o.Below, Reason: bad.Reason, Found: bad.Found, Want: bad.Want}
+	if r.o.Below == 0 {
+		lost.Next = r.s.base + maxRelative + 1
 	}
+	r.damage = append(r.damage, lost)
 	return next, true, nil
 }
 
@@ -332,7 +331,7 @@ func (r *recovery) resume(pos int64) (int64, bool, error) {
 	if h, err := r.in.header(pos); err == nil {
 		end, next := pos+int64(h.Size), h.LastOffset+1
 		if end == r.in.size {
-			return end, true, nil
+			return end, r.o.Below > 0, nil // at the end of the log nothing is appended behind it
 		}
 		after, err := r.in.header(end)
 		if err == nil && after.BaseOffset >= r.chain.Next && after.BaseOffset <= limit {
@@ -341,7 +340,38 @@ func (r *recovery) resume(pos int64) (int64, bool, error) {
 			}
 		}
 	}
-	return record.FindWholeBatch(r.in.f, pos+1, r.in.size, r.chain.Next, limit)
+	for from := pos + 1; ; {
+		at, found, err := record.FindWholeBatch(r.in.f, from, r.in.size, r.chain.Next, limit)
+		if err != nil || !found {
+			return 0, false, err
+		}
+		leads, err := r.leadsToEnd(at)
+		if err != nil || leads {
+			return at, leads, err
+		}
+		from = at + 1
+	}
+}
+
+// leadsToEnd tells a batch of the log from something that looks like one inside
+// a record: behind it there is batch after batch, up to the end of the file.
+func (r *recovery) leadsToEnd(pos int64) (bool, error) {
+	next := kafka.Offset(0)
+	for pos < r.in.size {
+		h, err := r.in.header(pos)
+		var bad *record.CorruptError
+		if errors.As(err, &bad) {
+			return bad.Reason == PartialBatch || r.in.size-pos < record.HeaderSize, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		if h.BaseOffset < next {
+			return false, nil
+		}
+		pos, next = pos+int64(h.Size), h.LastOffset+1
+	}
+	return true, nil
 }
 
 // take adds a good batch: its index entry, and what it means for the log.
@@ -355,6 +385,9 @@ func (r *recovery) take(h *record.Header, pos int64) error {
 			return err
 		}
 		r.again = false
+	}
+	if n := len(r.damage); n > 0 && r.damage[n-1].End == pos {
+		r.damage[n-1].Next = h.BaseOffset
 	}
 	r.batches++
 	r.chain.Take(h)
