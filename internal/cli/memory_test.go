@@ -12,7 +12,8 @@ func TestTheMemoryLimitIsTheLeastOfAllGroups(t *testing.T) {
 		want  int64
 	}{
 		{"no cgroup", nil, 0},
-		{"cgroup version 1", map[string]string{"/proc/self/cgroup": "4:memory:/a\n"}, 0},
+		{"version 1", map[string]string{"/proc/self/cgroup": "4:memory:/a\n3:cpu:/\n0::/\n", "/sys/fs/cgroup/memory/a/memory.limit_in_bytes": "67108864\n", "/sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 64 << 20},
+		{"version 1 without a limit", map[string]string{"/proc/self/cgroup": "4:cpu,memory:/a\n", "/sys/fs/cgroup/memory/a/memory.limit_in_bytes": "9223372036854771712\n"}, 0},
 		{"no limit", map[string]string{"/proc/self/cgroup": "0::/a/b\n", "/sys/fs/cgroup/a/b/memory.max": "max\n"}, 0},
 		{"its own", map[string]string{"/proc/self/cgroup": "0::/a/b\n", "/sys/fs/cgroup/a/b/memory.max": "134217728\n", "/sys/fs/cgroup/a/memory.max": "max\n"}, 128 << 20},
 		{"a smaller one above", map[string]string{"/proc/self/cgroup": "0::/a/b\n", "/sys/fs/cgroup/a/b/memory.max": "134217728\n", "/sys/fs/cgroup/a/memory.max": "67108864\n"}, 64 << 20},
