@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/varvelog/varve/internal/kafka"
@@ -117,4 +118,30 @@ func encodeMeta(m MetaProperties, now time.Time) []byte {
 	}
 	out := []byte("#\n#" + now.UTC().Format("Mon Jan 02 15:04:05 MST 2006") + "\n")
 	return appendProperties(out, props)
+}
+
+// SalvageMeta reads what can be read of a damaged meta.properties, line by line.
+// What cannot is zero, NoBroker for the node.
+func SalvageMeta(fsys vfs.FS, path string) MetaProperties {
+	m := MetaProperties{NodeID: kafka.NoBroker}
+	data, err := readFile(fsys, path)
+	if err != nil {
+		return m
+	}
+	for line := range strings.Lines(string(data)) {
+		key, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), "=")
+		switch key {
+		case keyClusterID:
+			m.ClusterID = value
+		case keyNodeID:
+			if id, err := strconv.ParseInt(value, 10, 32); err == nil {
+				m.NodeID = kafka.BrokerID(id)
+			}
+		case keyDirectoryID:
+			if id, err := kafka.ParseUUID(value); err == nil {
+				m.DirectoryID = id
+			}
+		}
+	}
+	return m
 }

@@ -236,6 +236,7 @@ func (m *Manager) identify() error {
 
 func (m *Manager) readMetas() (map[*dir]checkpoint.MetaProperties, error) {
 	metas := map[*dir]checkpoint.MetaProperties{}
+	damaged := map[*dir]error{}
 	for _, d := range m.dirs {
 		if d.err() != nil {
 			continue
@@ -252,12 +253,12 @@ func (m *Manager) readMetas() (map[*dir]checkpoint.MetaProperties, error) {
 		case Transient(err):
 			return nil, err // of descriptors or memory: no word about the disk
 		case errors.Is(err, checkpoint.ErrCorrupt), errors.Is(err, vfs.ErrNotRegular):
-			return nil, &RefusedError{d.path, err.Error(), "restore the file, or copy it from another data directory of this node without its directory.id"}
+			damaged[d] = err
 		default:
 			m.goOffline(d, "read", err)
 		}
 	}
-	return metas, nil
+	return metas, m.mendMetas(metas, damaged)
 }
 
 // format has directories made that hold nothing yet.
