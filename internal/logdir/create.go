@@ -19,8 +19,9 @@ type NewPartition struct {
 	Partition kafka.TopicPartition
 	TopicID   kafka.TopicID
 	Config    commitlog.Config
-	// Dir is the directory.id that the metadata assigns; one that is not known
-	// or offline, and zero, mean the directory with the fewest partitions.
+	// Dir is the directory.id that the metadata assigns. Zero, and one that is
+	// not known, mean the directory with the fewest partitions; one that is
+	// offline holds the partition, and nothing is made in its place.
 	Dir kafka.UUID
 }
 
@@ -55,7 +56,10 @@ func (m *Manager) CreateAll(list []NewPartition) []Created {
 			out[i] = Created{log, err}
 			continue
 		}
-		if d == nil || d.err() != nil {
+		if out[i].Err = m.elsewhere(d, n); out[i].Err != nil {
+			continue
+		}
+		if d == nil {
 			d = m.choose(n.Dir, counts)
 		}
 		if d == nil {
@@ -106,6 +110,39 @@ func (m *Manager) counts() map[*dir]int {
 		counts[p.dir]++
 	}
 	return counts
+}
+
+// elsewhere refuses a partition that lies in a directory which is offline, or was
+// begun there. Made anew in another one it would be served empty, and the next
+// start would find it twice. begun may be nil.
+func (m *Manager) elsewhere(begun *dir, n NewPartition) error {
+	if begun != nil {
+		if err := begun.err(); err != nil {
+			return fmt.Errorf("create %s: %w", n.Partition, err)
+		}
+		return nil
+	}
+	known, hidden := false, error(nil)
+	for _, d := range m.dirs {
+		err := d.err()
+		if d.id == n.Dir && err != nil && !n.Dir.IsZero() {
+			return fmt.Errorf("create %s: %w", n.Partition, err)
+		}
+		known = known || d.id == n.Dir
+		if d.id.IsZero() && err != nil {
+			hidden = err // it may be the one: its meta.properties was not read
+		}
+	}
+	if !known && hidden != nil && !reservedDirectory(n.Dir) {
+		return fmt.Errorf("create %s: %w", n.Partition, hidden)
+	}
+	return nil
+}
+
+// reservedDirectory tells the ids that name no directory, such as "unassigned"
+// and "lost" (KIP-858 keeps the first 100).
+func reservedDirectory(id kafka.UUID) bool {
+	return id[15] < 100 && kafka.UUID(append(id[:15:15], 0)).IsZero()
 }
 
 // choose picks the directory with the fewest partitions, the first of equals,
