@@ -12,7 +12,7 @@ import (
 
 // readChunk is how much of a .log a recovery reads at a time. It stays in the
 // cache of a processor between the copy out of the page cache and the checksum:
-// of 64 KiB to 4 MiB this was the fastest (BenchmarkRecover).
+// of 64 KiB to 1 MiB this was the fastest (BenchmarkRecover).
 const readChunk = 256 << 10
 
 // PartialBatch is the reason when a batch is longer than what is left of the file.
