@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,6 +30,7 @@ entry not above its target and walks the batch headers from there. The last 8192
 of an index, its warm section, are searched first: most lookups end there.`,
 		Example: `  varve explain /var/lib/varve orders-0 --offset 41822
   varve explain data orders-0 --timestamp 2026-01-31T08:00:00Z
+  varve explain data orders-0 --timestamp now-1h
   varve explain data orders-0 --timestamp 1769846400000 -o json`,
 		ValidArgsFunction: completePartition,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -46,7 +47,7 @@ of an index, its warm section, are searched first: most lookups end there.`,
 			}
 			o := explain.Options{FS: vfs.OS(), Dir: args[0], Partition: tp, Offset: kafka.Offset(offset), ByTime: byTime}
 			if byTime {
-				if o.Timestamp, err = timeArgument(when); err != nil {
+				if o.Timestamp, err = timeArgument(when, time.Now()); err != nil {
 					return err
 				}
 			}
@@ -55,7 +56,7 @@ of an index, its warm section, are searched first: most lookups end there.`,
 	}
 	f := cmd.Flags()
 	f.Int64Var(&offset, "offset", 0, "`N` to look up")
-	f.StringVar(&when, "timestamp", "", "`TIME` to look up: milliseconds since 1970, or RFC 3339")
+	f.StringVar(&when, "timestamp", "", "`TIME` to look up: milliseconds since 1970, RFC 3339, a date, or now-1h")
 	a.outputFlag(cmd)
 	return cmd
 }
@@ -81,15 +82,21 @@ func completePartition(_ *cobra.Command, args []string, _ string) ([]string, cob
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-func timeArgument(s string) (kafka.Timestamp, error) {
-	if ms, err := strconv.ParseInt(s, 10, 64); err == nil {
+// timeArgument reads what parseTime does, and now, now-1h or now+7d.
+func timeArgument(s string, now time.Time) (kafka.Timestamp, error) {
+	if rest, relative := strings.CutPrefix(s, "now"); relative {
+		if rest == "" {
+			return kafka.TimestampOf(now), nil
+		}
+		if d, err := parseDuration(rest[1:]); err == nil && rest[0] == '-' {
+			return kafka.TimestampOf(now.Add(-d)), nil
+		} else if err == nil && rest[0] == '+' {
+			return kafka.TimestampOf(now.Add(d)), nil
+		}
+	} else if ms, err := parseTime(s); err == nil {
 		return kafka.Timestamp(ms), nil
 	}
-	t, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil {
-		return 0, usageError("--timestamp %s: want milliseconds since 1970, or a time such as 2026-01-31T08:00:00Z", s)
-	}
-	return kafka.Timestamp(t.UnixMilli()), nil
+	return 0, usageError("--timestamp %s: want milliseconds since 1970, a date such as 2026-01-31, a time such as 2026-01-31T08:00:00Z, or now-1h", s)
 }
 
 type explainRow struct {

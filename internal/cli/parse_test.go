@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/varvelog/varve/internal/kafka"
 )
 
 func TestParsePartitions(t *testing.T) {
@@ -38,6 +40,23 @@ func TestParseTime(t *testing.T) {
 	}
 	if _, err := parseTime("yesterday"); err == nil {
 		t.Error("yesterday is a time")
+	}
+}
+
+func TestTimesOfExplain(t *testing.T) {
+	now := time.UnixMilli(1700000000000)
+	for text, want := range map[string]kafka.Timestamp{
+		"1700000000000": 1700000000000, "-1": -1, "2023-11-14": 1699920000000, "2023-11-14T22:13:20Z": 1700000000000,
+		"now": 1700000000000, "now-1h": 1700000000000 - 3_600_000, "now-7d": 1700000000000 - 7*86_400_000, "now+90s": 1700000090000,
+	} {
+		if got, err := timeArgument(text, now); err != nil || got != want {
+			t.Errorf("timeArgument(%q) = %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"yesterday", "now1h", "now-", "now--1h", "2023-13-01", ""} {
+		if got, err := timeArgument(text, now); err == nil {
+			t.Errorf("timeArgument(%q) = %d", text, got)
+		}
 	}
 }
 
