@@ -4,7 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X github.com/varvelog/varve/internal/cli.Version=$(VERSION)
 BIN      = bin/varve
 
-.PHONY: all build run test race lint fuzz oracle bench bench-quick e2e mutants clean help
+.PHONY: all build run test race lint fuzz oracle bench bench-quick e2e mutants faults faults-long clean help
 
 all: build
 
@@ -52,6 +52,14 @@ mutants: ## deliberate faults in the code, one at a time: the tests must notice 
 SOAK ?= 2h
 soak: build ## a small mixed load and restarts for SOAK: nothing lost, nothing grows (SOAK=90s to try; SOAK_ARGS, see e2e/soak)
 	cd e2e && $(GO) run ./soak -for $(SOAK) $(SOAK_ARGS)
+
+# FAULTS: more flags, as -rows kill,cuts -seed 7 (e2e/faults/README.md).
+FAULTS ?=
+faults: ## the fault harness, minutes: crashes, power cuts, full and broken disks (more of it as root), after a test of itself
+	cd e2e && $(GO) run ./faults/scoreboard -self-test short && $(GO) run ./faults/scoreboard -scale short $(FAULTS)
+
+faults-long: ## the same for hours, before a release
+	cd e2e && $(GO) run ./faults/scoreboard -self-test long && $(GO) run ./faults/scoreboard -scale long $(FAULTS)
 
 clean: ## remove what was built; ./data stays
 	rm -rf bin

@@ -53,8 +53,15 @@ case $verb in
     stopped || exit 1
     exit "$status" ;;
   check)
-    status=0
-    "$client" verify -addr "127.0.0.1:$PORT" -wait "${READY_S:-10}s" "$@" || status=$?
+    "$client" verify -addr "127.0.0.1:$PORT" -wait "${READY_S:-10}s" "$@" &
+    reader=$! first='' status=0
+    wait -n -p first "$broker" "$reader" || status=$?
+    if [ "$first" = "$broker" ]; then # there is nobody to ask any more
+      kill -KILL "$reader" 2>/dev/null || true
+      note "the broker ended with $(described "$status")"
+      tail -5 "$FAULT_LOG/broker.log" >&2
+      exit 1
+    fi
     stopped || status=1
     exit "$status" ;;
   *) usage ;;

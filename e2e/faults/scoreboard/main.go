@@ -113,6 +113,8 @@ func (b *bench) main(ctx context.Context, rows, self string) (int, error) {
 	environment := "root"
 	if os.Geteuid() != 0 {
 		environment = "user: rows that need root are not planned"
+	} else if _, err := os.Stat("/dev/fuse"); err != nil {
+		environment = "root, without /dev/fuse: row fuse is not planned"
 	}
 	fmt.Printf("faults: scale %s, seed %d, commit %s, as %s\n", b.scale, b.seed, b.commit, environment)
 	var lines []Line

@@ -188,7 +188,9 @@ func (b *bench) script(ctx context.Context, s script) result {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
-	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	if cmd.Process != nil {
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
 	res := result{text: strings.TrimSpace(errs.String() + out.String()), line: replay(&s, b.serve(&s), port, path, args)}
 	var exit *exec.ExitError
 	switch {
