@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -321,6 +322,42 @@ func TestABatchWithMoreKeysThanTheMapHolds(t *testing.T) {
 	cleanNow(t, w)
 	if got := offsets(t, w); len(got) != 12 || got[0] != 12 {
 		t.Errorf("records %v, want those from 12 on", got)
+	}
+}
+
+// A map that holds a tenth of the keys: each round takes what fits and gets on,
+// and the rounds together leave what one with room for all of them leaves.
+func TestMoreKeysThanMemoryTakeSeveralRounds(t *testing.T) {
+	const keys = 300
+	compacted := func(mapBytes int64) (records []kafka.Offset, rounds int) {
+		w := testWorld(t, func(w *world) { w.mem.mapBytes = mapBytes })
+		for i := range 3 {
+			for k := 0; k < keys; k += 10 {
+				var items []item
+				for n := range 10 {
+					items = append(items, kv(fmt.Sprint("k", (k+n+7*i)%keys), fmt.Sprint(i)))
+				}
+				must(t, w.put(items...))
+			}
+			must(t, w.log.Roll())
+		}
+		before := w.checkpoint
+		for w.checkpoint < 3*keys {
+			cleanNow(t, w)
+			if rounds++; w.checkpoint <= before {
+				t.Fatalf("round %d did not get on from offset %d", rounds, before)
+			}
+			before = w.checkpoint
+		}
+		return offsets(t, w), rounds
+	}
+	all, one := compacted(1 << 20)
+	some, many := compacted(keys / 10 * entrySize)
+	if one != 1 || many < 20 || many > 60 {
+		t.Errorf("%d rounds with room for all keys, %d with room for a tenth", one, many)
+	}
+	if len(all) != keys || !slices.Equal(all, some) {
+		t.Errorf("%d records with room for all keys, %d with room for a tenth:\n%v\n%v", len(all), len(some), all, some)
 	}
 }
 
