@@ -113,7 +113,7 @@ func (r *rawReader) partition(ctx context.Context, topic string, n int32, next i
 		}
 		switch p.ErrorCode {
 		case 0:
-		case 3, 5, 6, 56, 100: // not yet loaded, or never
+		case 3, 5, 6, 100: // not yet loaded
 			if time.Now().Before(deadline) {
 				time.Sleep(100 * time.Millisecond)
 				continue
