@@ -265,7 +265,7 @@ func (m *Manager) readMetas() (map[*dir]checkpoint.MetaProperties, error) {
 func (m *Manager) format() error {
 	for _, d := range m.dirs {
 		if d.err() != nil {
-			return fmt.Errorf("format data directories: %w", d.err())
+			return d.err() // it may hold what the others do not
 		}
 		list, err := m.o.FS.ReadDir(d.path)
 		if err != nil {
