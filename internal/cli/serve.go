@@ -75,7 +75,7 @@ func (a *app) serve(s *serveFlags) error {
 	defer cancel()
 	started := make(chan startResult, 1)
 	go func() {
-		n, err := node.Start(ctx, cfg, node.Options{Logger: log, LogLevel: level, HTTP: true, Build: build()})
+		n, err := node.Start(ctx, cfg, node.Options{Logger: log, LogLevel: level, HTTP: true, Build: build(), Now: a.wallClock()})
 		started <- startResult{n, err}
 	}()
 	return a.supervise(cfg, log, signals, started, cancel)

@@ -35,6 +35,9 @@ func (a *app) printVersion() {
 	if c := commit(); c != nil {
 		of = " (" + *c + ")"
 	}
+	if withSeams {
+		of += " faults"
+	}
 	fmt.Fprintf(a.Stdout, "varve %s%s, Kafka level %s, %s, %s/%s\n", Version, of, kafkaLevel, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
