@@ -444,3 +444,40 @@ func (d *damaged) same(what string, got, want map[string][]byte, compared func(n
 		}
 	}
 }
+
+// TestALongRecoveryGoesOnWhereItWasKilled recovers segments that are worth a
+// sync, and wants the recovery point to follow.
+func TestALongRecoveryGoesOnWhereItWasKilled(t *testing.T) {
+	b := newBench(t, func(o *Options) { o.Config.SegmentBytes, o.Config.MaxMessageBytes = 20<<20, 20<<20 })
+	var builder record.Builder
+	for range 3 {
+		for range 2 {
+			builder.Reset(record.NewBuildOptions())
+			builder.Append(kafka.Timestamp(b.now), nil, make([]byte, 9<<20), nil)
+			batch, err := builder.Finish()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.log.AppendAsLeader(batch, 0, AppendOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := b.log.Roll(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var points []kafka.Offset
+	b.opts.OnRecovered = func(p kafka.Offset) { points = append(points, p) }
+	var scanned int64
+	b.opts.OnScan = func(_ int, bytes int64) { scanned += bytes }
+	b.opts.RecoveryPoint = 0
+	b.killed()
+	if !slices.Equal(points, []kafka.Offset{4}) || b.log.RecoveryPoint() != 4 || scanned < 54<<20 {
+		t.Fatalf("recovery points %v, in the end %d, after %d bytes; want 4 behind the second segment", points, b.log.RecoveryPoint(), scanned)
+	}
+	b.opts.RecoveryPoint, scanned = points[0], 0
+	b.killed()
+	if scanned > 20<<20 || b.log.EndOffset() != 6 {
+		t.Errorf("the next start read %d bytes to find the end at %d, want the third segment alone and 6", scanned, b.log.EndOffset())
+	}
+}

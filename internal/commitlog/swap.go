@@ -246,6 +246,14 @@ func (l *Log) ReplaceSegments(generation uint64, cleaned, old []*segment.Segment
 	if err := l.WriteError("replace segments", l.fs.SyncDir(l.Dir())); err != nil {
 		return err
 	}
+	// Offsets that compaction leaves out between segments are not taken for a hole
+	// after a crash, because they lie below the recovery point: what is compacted
+	// was flushed. A full disk must not keep a log from becoming smaller.
+	if persist := l.opts.PersistRecoveryPoint; persist != nil {
+		if err := persist(l.recoveryPoint.get()); err != nil && !vfs.IsFull(err) {
+			return l.WriteError("recovery point checkpoint", err)
+		}
+	}
 	l.mu.Lock()
 	defer l.unlock()
 	if err := l.writableLocked(); err != nil {
