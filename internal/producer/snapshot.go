@@ -349,7 +349,7 @@ func (s *State) Reload(logStart, logEnd kafka.Offset, now kafka.Timestamp) error
 		if !errors.Is(err, ErrCorruptSnapshot) && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		s.warn("producer snapshot dropped", "event", "snapshot-dropped", "file", s.path(offset), "error", err)
+		s.warn("producer snapshot dropped", "event", "snapshot-dropped", "file", s.path(offset), "reason", err)
 		if err := s.DropSnapshot(offset); err != nil {
 			return err
 		}
