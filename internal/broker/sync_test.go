@@ -174,6 +174,11 @@ func TestProducersOfAFailedSyncGetAStorageError(t *testing.T) {
 	if err := n.Err(); err == nil || !strings.Contains(err.Error(), "no data directory is left") {
 		t.Errorf("the node ended with %v", err)
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := n.Stop(ctx); err == nil || !strings.Contains(err.Error(), "no data directory is left") {
+		t.Errorf("Stop = %v: the process would end with status 0", err)
+	}
 }
 
 // TestAcksNoneDoesNotWaitForTheDisk: the next request is handled while the sync

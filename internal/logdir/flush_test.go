@@ -146,7 +146,9 @@ func failSyncIn(t *testing.T, nth int) (hit bool) {
 	m.checkpointAll(logStarts)
 	m.storeEpochs()
 	if hit {
-		m.goOffline(m.dirs[0], "test", errors.New("the news of it may be late")) // waits for nothing
+		if online := <-offline; online != 1 {
+			t.Errorf("sync %d: %d directories are said to be online, want 1", nth, online)
+		}
 		if errA != nil && !errors.Is(errA, commitlog.ErrStorage) && !errors.Is(errA, ErrOffline) {
 			t.Errorf("sync %d: %v, want a storage error", nth, errA)
 		}
@@ -156,10 +158,7 @@ func failSyncIn(t *testing.T, nth int) (hit bool) {
 				t.Errorf("sync %d in /a failed; append to %s in %s: %v", nth, topic, log.Dir(), err)
 			}
 		}
-		if online := <-offline; online != 1 {
-			t.Errorf("sync %d: %d directories are said to be online, want 1", nth, online)
-		}
-		if strings.Count(lines.text(), "event=dir-offline") != 1 {
+		if strings.Count(lines.text(), "event=dir-offline") != 1 || !strings.Contains(lines.text(), "file="+failed.Name) {
 			t.Errorf("sync %d: log:\n%s", nth, lines.text())
 		}
 	}

@@ -1,8 +1,6 @@
 package logdir
 
 import (
-	"errors"
-	"io/fs"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,12 +30,7 @@ func (m *Manager) noteFull(d *dir, op string, err error) {
 	}
 	d.full.since = d.full.last
 	d.full.now.Store(true)
-	file := ""
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		file = path.Path
-	}
-	m.o.Logger.Error("disk full", "event", "disk-full", "dir", d.path, "op", op, "file", file, "err", err,
+	m.o.Logger.Error("disk full", "event", "disk-full", "dir", d.path, "op", op, "file", fileOf(err), "err", err,
 		"hint", "make room; writes resume by themselves")
 }
 

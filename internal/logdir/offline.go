@@ -55,12 +55,21 @@ func (m *Manager) goOffline(d *dir, op string, cause error) {
 		p.log.Fail(err)
 		o.Partitions = append(o.Partitions, p.tp)
 	}
-	m.o.Logger.Error("data directory offline", append([]any{"event", "dir-offline", "dir", d.path, "op", op, "err", cause, "partitions", len(o.Partitions)},
+	m.o.Logger.Error("data directory offline", append([]any{"event", "dir-offline", "dir", d.path, "op", op, "file", fileOf(cause), "err", cause, "partitions", len(o.Partitions)},
 		adviceOn(cause, "check the disk, then restart; nothing will be written to it until then")...)...)
 	if m.o.OnOffline != nil {
 		online := m.online()
 		m.jobs.background(func() { m.o.OnOffline(o, online) })
 	}
+}
+
+// fileOf is the file that an error of the disk is about; empty when it names none.
+func fileOf(err error) string {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Path
+	}
+	return ""
 }
 
 // Health is the state of one partition's directory: a pointer that its user
