@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -138,15 +139,15 @@ func TestTheScrubKeepsItsPaceAndStopsAtOnce(t *testing.T) {
 // failure within a minute takes the directory offline.
 func TestAFailedReadOfTheScrubIsNoDamage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		failing := false
+		var failing atomic.Bool
 		disk := faultfs.Wrap(memfs.New(), func(op faultfs.Op) faultfs.Fault {
-			if failing && op.Kind == faultfs.Read && strings.HasSuffix(op.Name, ".log") {
+			if failing.Load() && op.Kind == faultfs.Read && strings.HasSuffix(op.Name, ".log") {
 				return faultfs.Fault{Err: syscall.EIO}
 			}
 			return faultfs.Fault{}
 		})
 		m, l, lines := scrubbed(t, disk, 8_000_000)
-		failing = true
+		failing.Store(true)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if s := m.ScrubStats()["/d"]; s.ReadErrors != 3 || s.CorruptBatches != 0 {

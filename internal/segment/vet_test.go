@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -159,6 +161,47 @@ func TestABadIndexOfASealedSegmentIsRebuiltAtItsFirstUse(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// Many first uses at once, and a segment that goes meanwhile: each lookup is right
+// or says that the segment is closed, and the index is made anew once.
+func TestManyReadersMeetABadIndexAtOnce(t *testing.T) {
+	for round := range 20 {
+		disk := memfs.New()
+		list := sealed(t, disk, dir, 60)
+		path := filepath.Join(dir, Name(base, IndexExt))
+		replaceFile(t, disk, path, bytes.Repeat([]byte{9, 1}, 100))
+		var rebuilt atomic.Int32
+		o := new(told).options()
+		o.OnRebuilt = func(Rebuilt) { rebuilt.Add(1) }
+		s, err := Open(disk, dir, base, o)
+		check(t, err)
+		var readers sync.WaitGroup
+		for r := range 8 {
+			readers.Go(func() {
+				for i := range list {
+					b := list[(i*7+r)%len(list)]
+					at, ok, err := s.Locate(b.first)
+					if errors.Is(err, ErrClosed) || errors.Is(err, index.ErrClosed) {
+						return
+					}
+					if err != nil || !ok || at.Size != int64(len(b.bytes)) {
+						t.Errorf("Locate(%d) = %+v, %v, %v", b.first, at, ok, err)
+					}
+				}
+			})
+		}
+		if round%2 == 1 {
+			check(t, s.Retire())
+		}
+		readers.Wait()
+		if n := rebuilt.Load(); n > 1 || n == 0 && round%2 == 0 {
+			t.Errorf("told of %d rebuilds", n)
+		}
+		if round%2 == 0 {
+			check(t, s.Close())
 		}
 	}
 }
