@@ -225,7 +225,7 @@ func (m *Manager) stillMounted(d *dir) error {
 		return nil
 	}
 	if same, known := vfs.SameDirectory(d.info, info); known && !same {
-		return fmt.Errorf("%s: %w", d.path, errMoved)
+		return &fs.PathError{Op: "find", Path: d.path, Err: errMoved}
 	}
 	return nil
 }

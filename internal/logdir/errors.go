@@ -16,7 +16,7 @@ var ErrOffline = errors.New("data directory is offline")
 var ErrNotLoaded = errors.New("data directories are not loaded")
 
 // errMoved is why a directory goes offline whose path leads elsewhere now.
-var errMoved = errors.New("is another directory than at the start: it was moved or unmounted")
+var errMoved = errors.New("the path leads to another directory than at the start: it was moved or unmounted")
 
 // InUseError says that another process holds the lock of a directory.
 type InUseError struct {
