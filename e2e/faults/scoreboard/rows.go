@@ -67,13 +67,22 @@ var small = []string{"log.segment.bytes=1048576", "log.index.interval.bytes=512"
 // synced is small with every batch on the disk before its answer.
 var synced = append([]string{"log.flush.interval.messages=1"}, small...)
 
+// chunks splits n cycles into loops of at most 250, each on a directory of its
+// own: every check reads everything back, and an image is not to fill up.
+func chunks(n, least int) []int {
+	count := max(least, (n+249)/250)
+	var list []int
+	for i := range min(count, n) {
+		list = append(list, n/count+max(0, min(1, n%count-i)))
+	}
+	return list
+}
+
 // kill: half of the kills come within 30 ms, most of them inside the start.
 func kill(r *run) {
-	n := r.of(500, 10_000)
-	each := max(1, n/8)
-	r.plan(8 * each)
 	var parts []func()
-	for i := range 8 {
+	for i, n := range chunks(r.of(500, 10_000), 8) {
+		r.plan(n)
 		most := "200"
 		if i%2 == 1 {
 			most = "30"
@@ -81,9 +90,9 @@ func kill(r *run) {
 		parts = append(parts, func() {
 			res := r.judge(script{
 				name: "killloop.sh", settings: small,
-				flags:   []string{"--cycles", fmt.Sprint(each), "--seed", fmt.Sprint(r.seed + uint64(i)), "--max-ms", most, "--keep", r.kept("kill"), "--verify", r.check()},
+				flags:   []string{"--cycles", fmt.Sprint(n), "--seed", fmt.Sprint(r.seed + uint64(i)), "--max-ms", most, "--keep", r.kept("kill"), "--verify", r.check()},
 				command: r.broker("work"),
-			}, each, "kills")
+			}, n, "kills")
 			if most == "30" {
 				r.count("early", float64(res.number("kills")))
 			}
@@ -109,26 +118,27 @@ func cuts(r *run) {
 	}
 	var parts []func()
 	for i, k := range kinds {
-		cycles := max(1, n*k.share/100)
-		r.plan(cycles)
-		s := script{name: "powercut.sh", settings: small, command: r.broker("work")}
-		s.flags = []string{"--fs", k.fs, "--size", k.size, "--cycles", fmt.Sprint(cycles), "--seed", fmt.Sprint(r.seed + uint64(i)), "--max-ms", "500", "--keep", r.kept("cuts")}
-		if k.mount != "" {
-			s.flags = append(s.flags, "--mount", k.mount)
-		}
-		if k.sync {
-			s.settings = synced
-			s.flags = append(s.flags, "--verify", r.check())
-		} else {
-			s.flags = append(s.flags, "--verify", r.check("-prefix"))
-		}
-		parts = append(parts, func() {
-			res := r.judge(s, cycles, "cuts")
-			for _, figure := range []string{"in_recovery", "journal_flushed", "pages_written_back"} {
-				r.count(figure, float64(res.number(figure)))
+		for j, cycles := range chunks(max(1, n*k.share/100), 1) {
+			r.plan(cycles)
+			s := script{name: "powercut.sh", settings: small, command: r.broker("work")}
+			s.flags = []string{"--fs", k.fs, "--size", k.size, "--cycles", fmt.Sprint(cycles), "--seed", fmt.Sprint(r.seed + uint64(i+100*j)), "--max-ms", "500", "--keep", r.kept("cuts")}
+			if k.mount != "" {
+				s.flags = append(s.flags, "--mount", k.mount)
 			}
-			r.count(k.fs, float64(res.number("cuts")))
-		})
+			if k.sync {
+				s.settings = synced
+				s.flags = append(s.flags, "--verify", r.check())
+			} else {
+				s.flags = append(s.flags, "--verify", r.check("-prefix"))
+			}
+			parts = append(parts, func() {
+				res := r.judge(s, cycles, "cuts")
+				for _, figure := range []string{"in_recovery", "journal_flushed", "pages_written_back"} {
+					r.count(figure, float64(res.number(figure)))
+				}
+				r.count(k.fs, float64(res.number("cuts")))
+			})
+		}
 	}
 	parallel(parts...)
 }

@@ -180,22 +180,30 @@ func fuse(r *run) {
 func stops(r *run) {
 	n := r.of(60, 2_000)
 	loop := r.of(20, 1_000)
-	r.plan(2*(n/2) + loop + 1)
+	r.plan(1)
 	// Nothing temporary may pile up over the restarts.
 	tidy := r.check() + ` && ! find "$FAULT_DIR" -name '*.tmp' -o -name '*.cleaned' -o -name '*.swap' -o -name '*.deleted' -o -name '*.cut*' | grep .` +
 		` && [ "$(find "$FAULT_DIR" -name '*.snapshot' -path '*/acked-*' | wc -l)" -le "$(($(find "$FAULT_DIR" -name '*.log' -path '*/acked-*' | wc -l) * 2 + 6))" ]`
 	// SIGTERM counts from the moment on that broker.sh handles it.
 	ready := []string{"--ready", `test -e "$FAULT_LOG/begun.$FAULT_CYCLE"`, "--ready-ms", "20000"}
-	part := func(cycles int, signal, most, verify string, i int) func() {
-		return func() {
-			flags := append([]string{"--signal", signal, "--cycles", fmt.Sprint(cycles), "--seed", fmt.Sprint(r.seed + uint64(i)), "--max-ms", most, "--keep", r.kept("stops"), "--verify", verify}, ready...)
-			res := r.judge(script{name: "killloop.sh", settings: small, flags: flags, command: r.broker("work")}, 0, "kills")
-			r.done(res.number("clean_stops"), 0)
-			r.count("clean", float64(res.number("clean_stops")))
-			r.count("killed", float64(res.number("kills")))
+	var parts []func()
+	add := func(cycles int, signal, most, verify string, work ...string) {
+		for _, n := range chunks(cycles, 1) {
+			r.plan(n)
+			seed := r.seed + uint64(len(parts))
+			parts = append(parts, func() {
+				flags := append([]string{"--signal", signal, "--cycles", fmt.Sprint(n), "--seed", fmt.Sprint(seed), "--max-ms", most, "--keep", r.kept("stops"), "--verify", verify}, ready...)
+				res := r.judge(script{name: "killloop.sh", settings: small, flags: flags, command: r.broker(append([]string{"work"}, work...)...)}, 0, "kills")
+				r.done(res.number("clean_stops"), 0)
+				r.count("clean", float64(res.number("clean_stops")))
+				r.count("killed", float64(res.number("kills")))
+			})
 		}
 	}
-	parallel(part(n/2, "TERM", "300", tidy, 0), part(n/2, "mixed", "200", r.check(), 1), part(loop, "KILL", "1000", tidy, 2), func() { secondSignal(r) })
+	add(max(1, n/2), "TERM", "300", tidy)
+	add(max(1, n/2), "mixed", "200", r.check())
+	add(loop, "KILL", "1000", tidy, "-rate", "200")
+	parallel(append(parts, func() { secondSignal(r) })...)
 }
 
 // secondSignal sends SIGTERM twice to a broker whose stop takes long, since its syncs do.
