@@ -575,3 +575,73 @@ func TestARollBesideDeletedRecordsIsDurable(t *testing.T) {
 		t.Errorf("end offset %d after a power cut, want 8", got)
 	}
 }
+
+// TestACrashAtAnyOperationKeepsWhatWasAnswered stops the disk after each of its
+// operations in turn, while a log that syncs each append rolls and deletes, and
+// keeps what was synced and any part of the rest.
+func TestACrashAtAnyOperationKeepsWhatWasAnswered(t *testing.T) {
+	for stop := 1; ; stop++ {
+		ops, made, answered := 0, false, kafka.Offset(0)
+		var start, point kafka.Offset // of the checkpoints
+		b := newBench(t, func(o *Options) {
+			disk := o.FS
+			if err := errors.Join(disk.SyncDir("/"), disk.SyncDir("/d")); err != nil {
+				t.Fatal(err)
+			}
+			o.FS = faultfs.Wrap(disk, func(op faultfs.Op) faultfs.Fault {
+				if !made || !op.Kind.Changes() {
+					return faultfs.Fault{}
+				}
+				if ops++; ops > stop {
+					return faultfs.Fault{Err: syscall.EIO}
+				}
+				return faultfs.Fault{}
+			})
+			o.Config.FlushMessages, o.Config.SegmentBytes, o.Config.SegmentIndexBytes, o.Config.IndexInterval = 1, 700, 4096, 200
+			o.Flusher = new(flusher.Flusher)
+			o.PersistLogStart = func(to kafka.Offset) error { start = to; return nil }
+		})
+		made = true
+		var err error
+		for i := 0; i < 14 && err == nil; i++ {
+			var info AppendInfo
+			if info, err = b.log.AppendAsLeader(b.records(1+i%3, record.NewBuildOptions()), 0, AppendOptions{}); err == nil {
+				answered = info.LastOffset + 1
+				b.log.MaybeIncrementHighWatermark(answered)
+				point = b.log.RecoveryPoint()
+			}
+			if i == 9 && err == nil {
+				_, err = b.log.DeleteRecordsTo(7)
+			}
+		}
+		for seed := range uint64(4) {
+			choice := memfs.Random(0.5, seed)
+			if seed == 0 {
+				choice = memfs.DropAll()
+			}
+			after := *b
+			after.disk = b.disk.Crash(choice)
+			after.disk.SetNow(b.clock)
+			after.opts.FS, after.opts.Flusher = after.disk, nil
+			after.opts.LogStartOffset, after.opts.RecoveryPoint = start, point
+			after.open(false)
+			if got := after.log.EndOffset(); got < answered {
+				t.Fatalf("stopped after operation %d, seed %d: end offset %d, answered were those below %d", stop, seed, got, answered)
+			}
+			for at := after.log.StartOffset(); at < answered; at = after.stored(at).NextOffset() {
+				if err := after.stored(at).Check(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := after.log.Abandon(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err == nil {
+			if stop < 100 {
+				t.Errorf("the workload has %d operations, want 100 at least", stop)
+			}
+			return
+		}
+	}
+}
