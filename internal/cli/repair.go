@@ -17,7 +17,7 @@ import (
 
 func (a *app) repairCommand() *cobra.Command {
 	o := repair.Options{FS: vfs.OS()}
-	var apply, dryRun, yes bool
+	var apply, dryRun, yes, quiet bool
 	cmd := &cobra.Command{
 		Use: "repair PATH...", Short: "mend data directories: first the plan, then --apply", GroupID: groupFiles,
 		Long: `Mends what varve verify finds in data directories or partition directories of a
@@ -58,10 +58,13 @@ all done; 3: there is work, or damage is left; 5: in use, or needs --allow-data-
 				}
 			}
 			o.Paths = args
+			p := a.newProgress("check", "partitions", quiet)
+			defer p.end()
+			o.Progress = func(done, total int) { p.at(int64(done), int64(total)) }
 			if !apply {
-				return a.repairPlan(cmd.Context(), o)
+				return a.repairPlan(cmd.Context(), o, p)
 			}
-			return a.repairApply(cmd.Context(), o, yes)
+			return a.repairApply(cmd.Context(), o, p, yes)
 		},
 	}
 	f := cmd.Flags()
@@ -69,6 +72,7 @@ all done; 3: there is work, or damage is left; 5: in use, or needs --allow-data-
 	f.BoolVar(&dryRun, "dry-run", false, "print the plan only; this is the default")
 	f.BoolVar(&o.AllowDataLoss, "allow-data-loss", false, "also drop damaged batches that good ones follow")
 	f.BoolVar(&yes, "yes", false, "do not ask")
+	f.BoolVar(&quiet, "quiet", false, "show no progress")
 	f.IntVar(&o.Parallel, "parallel", 0, "check `N` partitions at once; 0 is one a processor")
 	a.outputFlag(cmd)
 	return cmd
@@ -128,8 +132,9 @@ func (a *app) printPlan(p repair.Plan, applied bool) error {
 	})
 }
 
-func (a *app) repairPlan(ctx context.Context, o repair.Options) error {
+func (a *app) repairPlan(ctx context.Context, o repair.Options, p *progress) error {
 	plan, err := repair.Make(ctx, o)
+	p.end()
 	if err != nil {
 		return &failure{code: exitFailed, what: "repair", why: err.Error()}
 	}
@@ -142,10 +147,11 @@ func (a *app) repairPlan(ctx context.Context, o repair.Options) error {
 	return nil
 }
 
-func (a *app) repairApply(ctx context.Context, o repair.Options, yes bool) error {
+func (a *app) repairApply(ctx context.Context, o repair.Options, p *progress, yes bool) error {
 	if !yes {
 		// Nothing is asked where nothing would be done.
 		plan, err := repair.Make(ctx, o)
+		p.end()
 		if err == nil && len(plan.Steps)+len(plan.Held)+len(plan.Left) == 0 {
 			return a.printPlan(plan, true)
 		}
@@ -153,10 +159,15 @@ func (a *app) repairApply(ctx context.Context, o repair.Options, yes bool) error
 	if err := a.confirm(yes, "repair the files in "+o.Paths[0]); err != nil {
 		return err
 	}
+	p.begin()
 	if a.output != "json" {
-		o.Done = func(s *repair.Step) { fmt.Fprintln(a.Stdout, s.String()) }
+		o.Done = func(s *repair.Step) {
+			p.end()
+			fmt.Fprintln(a.Stdout, s.String())
+		}
 	}
 	plan, result, err := repair.Apply(ctx, o)
+	p.end()
 	switch {
 	case errors.Is(err, repair.ErrInUse):
 		return refused("stop the broker first", "repair: %v", err)

@@ -55,7 +55,10 @@ func (a *app) serve(s *serveFlags) error {
 	}
 	level := &slog.LevelVar{}
 	level.Set(parseLevel(cfg.LogLevel))
-	log := newLogger(a.Stderr, cfg.LogFormat, level, a.getenv("JOURNAL_STREAM") != "")
+	bar := a.newProgress("recovering", "bytes", s.quiet)
+	bar.quiet = bar.quiet || !bar.terminal // elsewhere the log says it
+	defer bar.end()
+	log := newLogger(bar, cfg.LogFormat, level, a.getenv("JOURNAL_STREAM") != "")
 	for _, w := range warnings {
 		at := slog.LevelWarn
 		if w.Notice {
@@ -75,7 +78,8 @@ func (a *app) serve(s *serveFlags) error {
 	defer cancel()
 	started := make(chan startResult, 1)
 	go func() {
-		n, err := node.Start(ctx, cfg, node.Options{Logger: log, LogLevel: level, HTTP: true, Build: build(), Now: a.wallClock()})
+		n, err := node.Start(ctx, cfg, node.Options{Logger: log, Recovering: func(p logdir.Progress) { bar.at(p.Bytes, p.TotalBytes) }, LogLevel: level, HTTP: true, Build: build(), Now: a.wallClock()})
+		bar.end()
 		started <- startResult{n, err}
 	}()
 	return a.supervise(cfg, log, signals, started, cancel)

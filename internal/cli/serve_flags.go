@@ -22,6 +22,7 @@ type serveFlags struct {
 	logLevel  string
 	env       string
 	strict    bool
+	quiet     bool
 }
 
 func (s *serveFlags) register(a *app, cmd *cobra.Command) {
@@ -37,6 +38,7 @@ func (s *serveFlags) register(a *app, cmd *cobra.Command) {
 	completeFlag(cmd, "log-level", "trace", "debug", "info", "warn", "error")
 	completeFlag(cmd, "env", "kafka")
 	f.BoolVar(&s.strict, "strict", false, "refuse unknown keys")
+	f.BoolVar(&s.quiet, "quiet", false, "show no progress bar on a terminal")
 }
 
 // load reads files, environment and flags.

@@ -14,6 +14,7 @@ import (
 
 func (a *app) verifyCommand() *cobra.Command {
 	o := verify.Options{FS: vfs.OS(), Node: true, InUse: inUse}
+	var quiet bool
 	cmd := &cobra.Command{
 		Use: "verify PATH...", Short: "check data directories without changing them", GroupID: groupFiles,
 		Long: `Checks data directories, partitions or single files without changing a byte: every
@@ -45,6 +46,13 @@ V080 left-over files, V09x cluster metadata. docs/operations.md explains each.`,
 				}
 			}
 			o.Paths = args
+			p := a.newProgress("verify", "partitions", quiet)
+			defer p.end()
+			o.Progress = func(done, total int) {
+				if p.at(int64(done), int64(total)); done == total {
+					p.end() // what was found is printed next
+				}
+			}
 			if a.output == "json" {
 				return a.verifyJSON(cmd.Context(), o)
 			}
@@ -57,6 +65,7 @@ V080 left-over files, V09x cluster metadata. docs/operations.md explains each.`,
 	f := cmd.Flags()
 	f.BoolVar(&o.Deep, "deep", false, "decompress and parse every record too")
 	f.BoolVar(&o.Fast, "fast", false, "read batch headers only: no checksums")
+	f.BoolVar(&quiet, "quiet", false, "show no progress")
 	f.IntVar(&o.Parallel, "parallel", 0, "read `N` partitions at once; 0 is one a processor")
 	a.outputFlag(cmd)
 	return cmd

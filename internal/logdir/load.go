@@ -23,6 +23,9 @@ type LoadOptions struct {
 	Image *metadata.Image
 	// Config is the settings of a topic; nil: commitlog.DefaultConfig for all.
 	Config func(topic string) commitlog.Config
+	// Recovering, when not nil, is told from time to time how far the recovery is,
+	// one call at a time, ten times a second at most.
+	Recovering func(p Progress)
 	// Progress, when not nil, is called after each partition, one call at a time.
 	Progress func(loaded, of int)
 }

@@ -44,6 +44,7 @@ const (
 	// when both have passed (CLI-27).
 	tellEvery = 10 * time.Second
 	tellShare = 10 // one in so many of the bytes
+	showEvery = 100 * time.Millisecond
 
 	// keepEvery is how often the recovery points of a long recovery are written,
 	// and owedBytes how much may be checked and not yet flushed: a start that is
@@ -58,6 +59,7 @@ type pace struct {
 	mu        sync.Mutex
 	began     time.Time
 	told      time.Time
+	shown     time.Time
 	toldBytes int64
 	kept      map[*dir]time.Time
 	points    map[*dir]offsets // recovery points of logs that are being recovered
@@ -190,6 +192,10 @@ func (l *loading) tell() {
 	}
 	defer p.mu.Unlock()
 	now, at := l.m.o.Now(), l.m.Progress()
+	if l.o.Recovering != nil && now.Sub(p.shown) >= showEvery {
+		p.shown = now
+		l.o.Recovering(at)
+	}
 	if now.Sub(p.told) < tellEvery || (at.Bytes-p.toldBytes)*tellShare < at.TotalBytes {
 		return
 	}

@@ -39,6 +39,8 @@ type Options struct {
 	Now      func() time.Time   // nil: time.Now
 	Progress func(done, of int) // partitions opened so far; nil: not told
 	Build    admin.Build        // what /version and the metrics say
+	// Recovering is told how far a recovery is; nil: not told.
+	Recovering func(p logdir.Progress)
 	// HTTP opens the HTTP listener at its default address. An address that the
 	// configuration sets is always listened on.
 	HTTP bool
