@@ -48,6 +48,7 @@ func (s *Server) collect(p *page, v *View) {
 		p.count(int64(v.ToLoad-v.Loaded), "state", "waiting")
 	}
 	collectDirs(p, v)
+	collectSyncs(p, v)
 	collectNetwork(p, v)
 	if v.Replicas != nil {
 		s.collectPartitions(p, v)
@@ -113,6 +114,20 @@ func collectDirs(p *page, v *View) {
 	open, limit := v.Dirs.OpenSegments()
 	p.whole("varve_segments_open", int64(open))
 	p.whole("varve_segments_open_limit", int64(limit))
+}
+
+func collectSyncs(p *page, v *View) {
+	h := v.Syncs
+	if len(h.Bounds) == 0 {
+		return
+	}
+	p.begin("varve_fsync_seconds")
+	for i, bound := range h.Bounds {
+		p.part("_bucket", float64(h.Cumulative[i]), "le", strconv.FormatFloat(bound.Seconds(), 'g', -1, 64))
+	}
+	p.part("_bucket", float64(h.Count), "le", "+Inf")
+	p.part("_sum", h.Sum.Seconds())
+	p.part("_count", float64(h.Count))
 }
 
 func collectNetwork(p *page, v *View) {

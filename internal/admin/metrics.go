@@ -21,6 +21,7 @@ func Catalogue() []Metric {
 		{"varve_log_dir_free_bytes", "gauge", "dir", "Bytes that may still be written to the file system of a data directory."},
 		{"varve_log_dir_used_bytes", "gauge", "dir", "Bytes of the log files in a data directory."},
 		{"varve_log_dir_read_only", "gauge", "dir", "1 while writes to a data directory are refused: for want of room, or for good."},
+		{"varve_fsync_seconds", "histogram", "", "How long syncs of files and directories took, those through memory maps left out."},
 		{"varve_connections", "gauge", "listener", "Open connections."},
 		{"varve_connections_accepted_total", "counter", "listener", "Connections taken in."},
 		{"varve_requests_total", "counter", "listener", "Requests that came whole."},

@@ -44,6 +44,12 @@ func (p *page) sample(v float64, labels ...string) {
 	p.value(v)
 }
 
+// part writes one sample of a histogram; the suffix says which.
+func (p *page) part(suffix string, v float64, labels ...string) {
+	p.name(suffix, labels)
+	p.value(v)
+}
+
 // count writes a sample that is a whole number, exactly.
 func (p *page) count(v int64, labels ...string) {
 	p.name("", labels)

@@ -7,6 +7,7 @@ import (
 	"github.com/varvelog/varve/internal/quorum"
 	"github.com/varvelog/varve/internal/replica"
 	"github.com/varvelog/varve/internal/server"
+	"github.com/varvelog/varve/internal/vfs/slowfs"
 )
 
 // State is how far a broker is, in the numbers of Kafka's BrokerState.
@@ -30,6 +31,9 @@ type View struct {
 	Failed error
 	// Stuck names what has made no progress for too long; empty while all does.
 	Stuck []string
+
+	// Syncs is how long the syncs of the disk took; nil Bounds: not known.
+	Syncs slowfs.Histogram
 
 	NodeID    kafka.BrokerID
 	Dirs      *logdir.Manager

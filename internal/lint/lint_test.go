@@ -26,7 +26,7 @@ const (
 var layers = map[string]int{
 	"internal/kafka": 0, "internal/invariant": 0,
 	"internal/vfs": 1, "internal/config": 1, "internal/events": 1, "internal/clock": 1,
-	"internal/vfs/memfs": 2, "internal/vfs/failstop": 2, "internal/vfs/faultfs": 2, "internal/vfs/tracefs": 2,
+	"internal/vfs/memfs": 2, "internal/vfs/failstop": 2, "internal/vfs/faultfs": 2, "internal/vfs/slowfs": 2, "internal/vfs/tracefs": 2,
 	"internal/record": 2, "internal/index": 2, "internal/checkpoint": 2, "internal/sendfile": 2, "internal/group": 2,
 	"internal/segment": 3, "internal/producer": 3, "internal/wire": 3, "internal/flusher": 3,
 	"internal/commitlog": 4, "internal/metadata": 4, "internal/server": 4,

@@ -32,6 +32,7 @@ func (n *Node) look() *admin.View {
 	v := *n.view.now.Load()
 	v.Loaded, v.ToLoad = int(n.view.loaded.Load()), int(n.view.found.Load())
 	v.Failed = n.Err()
+	v.Stuck, v.Syncs = n.disk.Stuck(stuckAfter), n.disk.Syncs()
 	return &v
 }
 

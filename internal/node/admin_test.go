@@ -93,6 +93,7 @@ func TestHTTPShowsARunningBroker(t *testing.T) {
 		`varve_log_dir_read_only{dir="` + dir + `"} 0`,
 		`varve_events_total{event="started"} 1`,
 		`varve_ready 1`,
+		`# TYPE varve_fsync_seconds histogram`,
 		`varve_metrics_partition_series_dropped 0`,
 	} {
 		if !strings.Contains(page, want+"\n") {

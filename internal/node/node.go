@@ -28,6 +28,7 @@ import (
 	"github.com/varvelog/varve/internal/replica"
 	"github.com/varvelog/varve/internal/server"
 	"github.com/varvelog/varve/internal/vfs"
+	"github.com/varvelog/varve/internal/vfs/slowfs"
 )
 
 // Options are what Start may be given besides the configuration. Zero values
@@ -38,9 +39,9 @@ type Options struct {
 	LogLevel *slog.LevelVar     // lets clients change the level; nil: they cannot
 	Now      func() time.Time   // nil: time.Now
 	Progress func(done, of int) // partitions opened so far; nil: not told
-	Build    admin.Build        // what /version and the metrics say
 	// Recovering is told how far a recovery is; nil: not told.
 	Recovering func(p logdir.Progress)
+	Build      admin.Build // what /version and the metrics say
 	// HTTP opens the HTTP listener at its default address. An address that the
 	// configuration sets is always listened on.
 	HTTP bool
@@ -67,6 +68,7 @@ type Node struct {
 	admission  *server.Admission // of all listeners
 	admin      *admin.Server     // nil without HTTP
 	events     *events.Log
+	disk       *slowfs.FS // what opts.FS is
 	guard      *clock.Guard
 	expiry     func() time.Time // what ages are counted by; see watchClock
 	view       view

@@ -85,6 +85,7 @@ func newNode(cfg *config.Broker, o Options) *Node {
 	n := &Node{opts: o, log: o.Logger, static: cfg, stopping: make(chan struct{}), failed: make(chan struct{}), gate: &gate{open: make(chan struct{})}}
 	n.cfg.Store(cfg)
 	n.log = n.countEvents(o.Logger)
+	n.watchDisk()
 	n.watchClock()
 	n.show(admin.Starting)
 	return n
@@ -268,7 +269,7 @@ func (n *Node) loadLogs() error {
 	err := n.dirs.Load(logdir.LoadOptions{
 		Image:    image,
 		Config:   func(topic string) commitlog.Config { return logdir.LogConfig(n.replicas.TopicSettings(image, topic)) },
-		Progress: n.progress, Recovering: n.opts.Recovering,
+		Progress: n.progress,
 	})
 	if err != nil {
 		return err
