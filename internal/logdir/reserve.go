@@ -30,7 +30,7 @@ const (
 	fastestFill = 4 << 30 // bytes a second
 	lookOften   = time.Second
 	lookRarely  = 30 * time.Second
-	lookWhenLow = 250 * time.Millisecond
+	lookWhenLow = 100 * time.Millisecond
 )
 
 // lookAtSpace compares each directory's disk with its reserve, and returns when
