@@ -121,7 +121,7 @@ func cuts(r *run) {
 		for j, cycles := range chunks(max(1, n*k.share/100), 1) {
 			r.plan(cycles)
 			s := script{name: "powercut.sh", settings: small, command: r.broker("work")}
-			s.flags = []string{"--fs", k.fs, "--size", k.size, "--cycles", fmt.Sprint(cycles), "--seed", fmt.Sprint(r.seed + uint64(i+100*j)), "--max-ms", "500", "--keep", r.kept("cuts")}
+			s.flags = []string{"--fs", k.fs, "--size", k.size, "--cycles", fmt.Sprint(cycles), "--seed", fmt.Sprint(r.seed + uint64(i+100*j)), "--max-ms", "500", "--term", "20", "--keep", r.kept("cuts")}
 			if k.mount != "" {
 				s.flags = append(s.flags, "--mount", k.mount)
 			}
@@ -133,7 +133,7 @@ func cuts(r *run) {
 			}
 			parts = append(parts, func() {
 				res := r.judge(s, cycles, "cuts")
-				for _, figure := range []string{"in_recovery", "journal_flushed", "pages_written_back"} {
+				for _, figure := range []string{"in_recovery", "in_stop", "journal_flushed", "pages_written_back"} {
 					r.count(figure, float64(res.number(figure)))
 				}
 				r.count(k.fs, float64(res.number("cuts")))
