@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"strconv"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -99,7 +98,7 @@ func (c *Conn) logClosed(err error) {
 		level = slog.LevelWarn
 	}
 	ctx := context.Background()
-	if !c.l.log.Enabled(ctx, level) || level > slog.LevelDebug && !c.l.similar.allow(similarKind{"conn-closed", reason}, time.Now()) {
+	if !c.l.log.Enabled(ctx, level) {
 		return
 	}
 	attrs := []slog.Attr{

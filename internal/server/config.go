@@ -48,7 +48,9 @@ type Config struct {
 	// OnFileError is told when a response could not be sent because of its file:
 	// a disk that fails, or a file that became shorter. May be nil.
 	OnFileError func(file string, err error)
-	// Logger gets one record for each connection that is closed or refused. Nil: none.
+	// Logger gets one record for each connection that is closed or refused; who
+	// reaches the port can have many written, so package events belongs in front.
+	// Nil: none.
 	Logger *slog.Logger
 }
 

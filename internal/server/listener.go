@@ -31,8 +31,6 @@ type Listener struct {
 	stopOnce sync.Once
 	running  sync.WaitGroup // the accept loop, the sweeper and all connections
 
-	similar similar // records about connections
-
 	mu       sync.Mutex
 	conns    map[*Conn]struct{}
 	accepted int64 // connections so far; guarded by mu
@@ -236,16 +234,10 @@ func (l *Listener) refuseForWantOfDescriptors() {
 		tcp.Close()
 	}
 	l.spare = openSpare()
-	if !l.similar.allow(similarKind{"fd-low", refusedFds}, time.Now()) {
-		return
-	}
 	l.log.Warn("file descriptors nearly used up", "event", "fd-low", "open", l.cfg.Admission.Connections())
 }
 
 func (l *Listener) logRefused(remote net.Addr, reason string) {
-	if !l.similar.allow(similarKind{"conn-refused", reason}, time.Now()) {
-		return
-	}
 	l.log.Info("connection refused", "event", "conn-refused", "remote", remote.String(), "reason", reason)
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/varvelog/varve/internal/events"
 	"github.com/varvelog/varve/internal/vfs"
 	"github.com/varvelog/varve/internal/wire"
 )
@@ -543,8 +544,14 @@ func TestClientIDsAreRemembered(t *testing.T) {
 }
 
 func TestRecordsAboutConnectionsAreFew(t *testing.T) {
-	l, logs := listen(t, Config{}, &testHandler{})
-	const conns = maxSimilar + 5
+	logs := &lockedBuffer{}
+	few := events.New(slog.NewTextHandler(logs, nil))
+	l, err := Listen(Config{Name: "PLAINTEXT", Address: "127.0.0.1:0", Logger: slog.New(few)}, &testHandler{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	const conns = events.MaxSimilar + 5
 	for range conns {
 		c := dial(t, l)
 		write(t, c, []byte{0xff, 0xff, 0xff, 0xff})
@@ -555,14 +562,10 @@ func TestRecordsAboutConnectionsAreFew(t *testing.T) {
 	write(t, c, request(keyRefuse, 0, 1, nil))
 	wantClosed(t, c)
 	eventually(t, "record of another kind", func() bool { return strings.Contains(logs.String(), "reason="+ReasonParse) })
-	if n := strings.Count(logs.String(), "reason="+ReasonFrameSize); n != maxSimilar {
-		t.Errorf("%d records of %d like ends, want %d", n, conns, maxSimilar)
+	if n := strings.Count(logs.String(), "reason="+ReasonFrameSize); n != events.MaxSimilar {
+		t.Errorf("%d records of %d like ends, want %d", n, conns, events.MaxSimilar)
 	}
-	l.similar.report(l.log, time.Now().Add(similarTime/2))
-	if strings.Contains(logs.String(), "similar") {
-		t.Error("reported before the minute was over")
-	}
-	l.similar.report(l.log, time.Now().Add(similarTime))
+	few.Log().Close(time.Time{})
 	if !strings.Contains(logs.String(), "(5 similar in the last minute)") {
 		t.Errorf("no record of how many were left out:\n%s", logs)
 	}

@@ -67,7 +67,6 @@ func (l *Listener) sweep() {
 			if l.cfg.Admission.pressed() {
 				l.endStalled(now)
 			}
-			l.similar.report(l.log, now)
 			if n%lookEvery == 0 {
 				l.endGone()
 			}
