@@ -234,7 +234,14 @@ func (p *planner) partition(dir string, n *needs) error {
 			return err
 		}
 	}
+	gaps, err := p.gaps(d)
+	if err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(keys(n.aside)) {
+		if gaps[name] {
+			continue
+		}
 		path := filepath.Join(dir, name)
 		p.view.remove(path)
 		p.add(Step{Kind: MoveAside, File: path, Why: n.aside[name], rank: rankIndex})
