@@ -24,7 +24,9 @@ const groups = 5
 
 // fillSegments writes topics of one partition for each damage, with five
 // segments each, and returns their names and a few timestamps to look up.
-func fillSegments(t *testing.T, addr string, transactions bool) (topics []string, times []int64) {
+// restart, when there is one, begins a leader epoch: within the log, and with
+// its last batch.
+func fillSegments(t *testing.T, addr string, transactions bool, restart func(topic string)) (topics []string, times []int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -72,6 +74,9 @@ func fillSegments(t *testing.T, addr string, transactions bool) (topics []string
 		}
 		for g := range groups {
 			for round := range 3 {
+				if restart != nil && (g == 2 && round == 1 || g == groups-1 && round == 2) {
+					restart(kind.topic)
+				}
 				var recs []*kgo.Record
 				for p := range damages {
 					for i := range 10 {
@@ -188,7 +193,7 @@ func TestRecoveredLikeKafka(t *testing.T) {
 		step := stopwatch(t)
 		k.Up(t)
 		step("Apache Kafka is up")
-		topics, times := fillSegments(t, k.Addr, true)
+		topics, times := fillSegments(t, k.Addr, true, nil)
 		step("filled")
 		stopCleaning(t, k.Addr, filepath.Join(k.Dir, "data"))
 		awaitRecoveryPoints(t, filepath.Join(k.Dir, "data"), topics)
@@ -197,8 +202,12 @@ func TestRecoveredLikeKafka(t *testing.T) {
 		recoverBoth(t, k, filepath.Join(k.Dir, "data"), topics, times)
 	})
 	t.Run("a directory of varve", func(t *testing.T) {
-		b := harness.Start(t, quietly...)
-		topics, times := fillSegments(t, b.Addr, false)
+		b := harness.Start(t, append(quietly[:len(quietly):len(quietly)], "log.flush.offset.checkpoint.interval.ms=100")...)
+		topics, times := fillSegments(t, b.Addr, false, func(topic string) {
+			awaitRecoveryPoints(t, b.Dir, []string{topic})
+			b.Kill()
+			b.Restart(t)
+		})
 		stopCleaning(t, b.Addr, b.Dir)
 		awaitRecoveryPoints(t, b.Dir, topics)
 		b.Kill()
