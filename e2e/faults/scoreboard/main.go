@@ -48,6 +48,7 @@ type bench struct {
 	varve   string
 	tool    string // faulttool
 	client  string // ackclient
+	seams   string // varve with the seams of faults, empty when no row needs it
 	sim     string // test binary of internal/sim, empty when no row needs it
 	commit  string
 	scale   string
@@ -182,9 +183,16 @@ func (b *bench) prepare(ctx context.Context, planned []row) error {
 	}
 	b.tool, b.client = filepath.Join(tools, "faulttool"), filepath.Join(tools, "ackclient")
 	for _, p := range planned {
-		if p.run == nil {
+		switch {
+		case p.run == nil && b.sim == "":
 			b.sim = filepath.Join(b.work, "sim.test")
-			return b.build(ctx, b.root, "test", "-c", "-o", b.sim, "./internal/sim")
+			err = b.build(ctx, b.root, "test", "-c", "-o", b.sim, "./internal/sim")
+		case p.name == "clock":
+			b.seams = filepath.Join(b.work, "varve-seams")
+			err = b.build(ctx, b.root, "build", "-tags", "faults", "-o", b.seams, "./cmd/varve")
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

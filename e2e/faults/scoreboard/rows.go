@@ -19,7 +19,7 @@ func allRows() []row {
 		{name: "damage", what: "random damage to whole directories"},
 		{name: "sweep-in-process", what: "every file operation fails, on a memory disk"},
 		{name: "fsync", what: "failed syncs, on a memory disk"},
-		{name: "clock", what: "jumps of the wall clock"},
+		{name: "clock", what: "jumps of the wall clock of the real binary, beside retention by time", run: clock},
 		{name: "sweep", what: "system calls of the real binary fail, are cut short or are its last", run: sweepBinary},
 		{name: "fsync-binary", what: "failed syncs of the real binary: each must end it", run: fsyncBinary},
 		{name: "full", what: "full disks: no crash, no SIGBUS, resumes by itself; starts on a full disk", root: true, run: full},

@@ -109,6 +109,7 @@ type script struct {
 	command  []string // after it; nil: there is no "--"
 	settings []string // KEY=VALUE of the broker
 	dirs     string   // its log.dirs, $FAULT_DIR if empty
+	varve    string   // binary, if not the one under test
 	prefix   string   // before varve on its command line, as "prlimit --nofile=64 "
 	env      []string
 	limit    time.Duration
@@ -142,7 +143,11 @@ func (b *bench) serve(s *script) string {
 	if dirs == "" {
 		dirs = "$FAULT_DIR"
 	}
-	line := fmt.Sprintf(`exec %s%s serve --data-dir "%s" --listen 127.0.0.1:$PORT --override varve.http.listen=`, s.prefix, b.varve, dirs)
+	varve := s.varve
+	if varve == "" {
+		varve = b.varve
+	}
+	line := fmt.Sprintf(`exec %s%s serve --data-dir "%s" --listen 127.0.0.1:$PORT --override varve.http.listen=`, s.prefix, varve, dirs)
 	for _, o := range s.settings {
 		line += " --override " + o
 	}
