@@ -241,16 +241,34 @@ func (x *TxnIndex) Reset() error {
 	return nil
 }
 
-// SanityCheck finds an entry that ends below the base (*CorruptError), for
-// which the segment is recovered, and one of an unknown version (*VersionError).
+// SanityCheck finds an entry that ends below the base or not above the one before
+// it, that begins behind its end, or that is cut (*CorruptError), for which the
+// segment is recovered, and one of an unknown version (*VersionError). It ends at
+// the first: a file may be sparse and long.
 func (x *TxnIndex) SanityCheck() error {
 	var bad error
+	corrupt := func(format string, args ...any) { bad = &CorruptError{x.Path(), fmt.Sprintf(format, args...)} }
+	before := x.base - 1
 	err := x.Each(func(at int64, a AbortedTxn) bool {
-		if a.LastOffset < x.base {
-			bad = &CorruptError{x.Path(), fmt.Sprintf("entry at byte %d: last offset %d is below the base offset %d", at, a.LastOffset, x.base)}
+		switch {
+		case a.LastOffset < x.base:
+			corrupt("entry at byte %d: last offset %d is below the base offset %d", at, a.LastOffset, x.base)
+		case a.LastOffset <= before:
+			corrupt("entry at byte %d: last offset %d is not above the one before, %d", at, a.LastOffset, before)
+		case a.FirstOffset > a.LastOffset:
+			corrupt("entry at byte %d: offsets %d to %d", at, a.FirstOffset, a.LastOffset)
 		}
+		before = a.LastOffset
 		return bad == nil
 	})
+	if bad == nil && err == nil {
+		x.mu.Lock()
+		size := x.size
+		x.mu.Unlock()
+		if size%TxnEntrySize != 0 {
+			corrupt("%d bytes are no whole number of entries of %d", size, TxnEntrySize)
+		}
+	}
 	return errors.Join(bad, err)
 }
 
