@@ -126,7 +126,7 @@ func (m *Manager) makeDir(d *dir) error {
 		}
 		missing = append(missing, path)
 	}
-	if len(missing) == 0 {
+	if info, err := m.o.FS.Stat(d.path); err == nil && info.IsDir() {
 		return nil
 	}
 	if err := m.o.FS.MkdirAll(d.path, 0o755); err != nil {
