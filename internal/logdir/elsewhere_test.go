@@ -55,3 +55,21 @@ func TestReservedDirectories(t *testing.T) {
 		}
 	}
 }
+
+// A topic that was deleted and made anew while its directory was offline is in two
+// directories at the next start. The topic ids say which one is over: the start
+// goes on, and the old one is set aside.
+func TestALeftoverOfAnEarlierTopicDoesNotStopTheStart(t *testing.T) {
+	disk := withTopics(t, "orders")
+	format(t, disk, "/data", "/more")
+	must(t, disk.MkdirAll("/more/orders-0", 0o755))
+	writeFile(t, disk, "/more/orders-0/partition.metadata", "version: 0\ntopic_id: "+topicID("deleted before").String())
+	writeFile(t, disk, "/more/orders-0/00000000000000000000.log", "what was in it")
+	m := load(t, options(disk, "/data", "/more"), imageOf(t, "orders"))
+	if log := m.Log(tpOf("orders", 0)); log == nil || log.EndOffset() != 3 {
+		t.Errorf("log = %v, %v", log, m.Failure(tpOf("orders", 0)))
+	}
+	if exists(disk, "/more/orders-0") {
+		t.Errorf("entries = %v, want the leftover set aside", names(t, disk, "/more"))
+	}
+}

@@ -79,6 +79,7 @@ type loading struct {
 	m       *Manager
 	o       LoadOptions
 	entries map[*dir][]fs.DirEntry
+	aside   map[string]bool // paths of partitions that are of an earlier topic, see leftover
 	found   []found
 
 	mu   sync.Mutex
@@ -120,12 +121,59 @@ func (l *loading) list() error {
 				continue
 			}
 			if other := seen[e.Name()]; other != nil {
+				if l.leftover(d, e.Name()) {
+					continue
+				}
+				if l.leftover(other, e.Name()) {
+					seen[e.Name()] = d
+					continue
+				}
 				return &RefusedError{d.path, fmt.Sprintf("holds %s, and so does %s", e.Name(), other.path), "move one of the two out of the data directories"}
 			}
 			seen[e.Name()] = d
 		}
 	}
 	return nil
+}
+
+// leftover notes a partition directory that another data directory holds too and
+// that is of an earlier topic of the name: deleted, and made anew elsewhere, while
+// this directory was offline. Without an id it is one when no record is in it.
+func (l *loading) leftover(d *dir, name string) bool {
+	tp, err := kafka.ParseTopicPartition(name)
+	if err != nil || l.o.Image == nil || l.o.Image.Topic(tp.Topic) == nil {
+		return false
+	}
+	path := filepath.Join(d.path, name)
+	id, err := checkpoint.ReadPartitionMetadata(l.m.o.FS, filepath.Join(path, checkpoint.PartitionFile))
+	switch {
+	case err == nil && l.o.Image.TopicByID(id) != nil:
+		return false
+	case err != nil && (!errors.Is(err, fs.ErrNotExist) && !errors.Is(err, checkpoint.ErrCorrupt) || !l.recordless(path)):
+		return false
+	}
+	if l.aside == nil {
+		l.aside = map[string]bool{}
+	}
+	l.aside[path] = true
+	return true
+}
+
+// recordless reports whether no .log of a directory has a byte.
+func (l *loading) recordless(path string) bool {
+	list, err := l.m.o.FS.ReadDir(path)
+	if err != nil {
+		return false
+	}
+	for _, e := range list {
+		if filepath.Ext(e.Name()) != ".log" {
+			continue
+		}
+		if info, err := e.Info(); err != nil || info.Size() > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // scan prepares a directory: marker gone for good, checkpoints read, names
@@ -165,6 +213,9 @@ func (l *loading) entry(d *dir, e fs.DirEntry) error {
 	case deletedPartition:
 		m.removeLater(d, path)
 	case livePartition:
+		if l.aside[path] {
+			return m.setAside(d, e.Name(), tp, "of an earlier topic of the name, which another directory holds")
+		}
 		id, ok, err := m.identity(d, e.Name(), tp, l.o.Image)
 		if vfs.IsReadError(err) {
 			id, ok, err = m.identity(d, e.Name(), tp, l.o.Image)
