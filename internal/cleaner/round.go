@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/varvelog/varve/internal/commitlog"
+	"github.com/varvelog/varve/internal/index"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/record"
 	"github.com/varvelog/varve/internal/segment"
@@ -87,7 +88,8 @@ func newRound(l *commitlog.Log, generation uint64, segs []*segment.Segment, e ex
 // cleaner cannot pass, which another round would meet again.
 func (r *round) run() error {
 	err := r.clean()
-	if err != nil && r.changed() {
+	// A segment that records were deleted with is closed at once.
+	if err != nil && (r.changed() || errors.Is(err, segment.ErrClosed) || errors.Is(err, index.ErrClosed)) {
 		return errAborted
 	}
 	return err
