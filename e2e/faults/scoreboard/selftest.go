@@ -36,11 +36,11 @@ func (b *bench) selfTest(ctx context.Context, long bool) (int, error) {
 	records := []string{"-records", "600", "-segment", "100000"}
 	tests := []planted{
 		{what: "killloop, correct writer", good: true, s: with(loop("killloop.sh", "10", check), writer())},
-		{what: "killloop, acknowledged before written", s: with(loop("killloop.sh", "60", check), writer("-bug", "ack-first"))},
+		{what: "killloop, acknowledged before written", s: with(loop("killloop.sh", "300", check), writer("-bug", "ack-first"))},
 		{what: "powercut, correct writer", root: true, good: true, s: with(loop("powercut.sh", "6", check), writer())},
 		{what: "powercut, no fsync", root: true, s: with(loop("powercut.sh", "10", check), writer("-sync=false"))},
-		{what: "powercut, acknowledged before written", root: true, s: with(loop("powercut.sh", "20", check), writer("-bug", "ack-first"))},
-		{what: "powercut, renamed without fsync", root: true, long: true, s: with(loop("powercut.sh", "60", check+" && "+b.tool+" writer -records 5", "--mount", "noauto_da_alloc"), writer("-segment", "100000", "-bug", "rename-nosync"))},
+		{what: "powercut, acknowledged before written", root: true, long: true, s: with(loop("powercut.sh", "200", check), writer("-bug", "ack-first"))},
+		{what: "powercut, renamed without fsync", root: true, long: true, s: with(loop("powercut.sh", "200", check+" && "+b.tool+" writer -records 5", "--mount", "noauto_da_alloc"), writer("-segment", "100000", "-bug", "rename-nosync"))},
 		{what: "powercut, the broker without a sync before its answer", root: true, says: `"lost":`, s: with(loop("powercut.sh", "10", b.check(), "--min-ms", "300", "--max-ms", "600"), b.broker("work"))},
 		{what: "fulldisk, correct writer", root: true, good: true, s: with(loop("fulldisk.sh", "3", check), writer())},
 		{what: "fulldisk, gives up", root: true, s: with(loop("fulldisk.sh", "3", check), writer("-bug", "enospc-exit"))},
