@@ -25,6 +25,7 @@ type batch struct {
 type part struct {
 	tp        kafka.TopicPartition
 	id        kafka.TopicID
+	dir       kafka.UUID // where the metadata says that it lies; zero until it is made
 	cfg       commitlog.Config
 	created   bool // its creation was answered: it must be there
 	compacted bool

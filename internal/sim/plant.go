@@ -55,3 +55,39 @@ func (*unsynced) Sync() error { return nil }
 
 // SyncData implements vfs.File.
 func (*unsynced) SyncData() error { return nil }
+
+// retrySync tries a failed sync again, and believes the second answer: the kernel
+// has dropped the pages and calls them clean.
+func retrySync(fsys vfs.FS) vfs.FS { return &retrying{fsys} }
+
+type retrying struct{ vfs.FS }
+
+// SyncDir implements vfs.FS.
+func (r *retrying) SyncDir(name string) error {
+	if err := r.FS.SyncDir(name); err == nil {
+		return nil
+	}
+	return r.FS.SyncDir(name)
+}
+
+// OpenFile implements vfs.FS.
+func (r *retrying) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, error) {
+	f, err := r.FS.OpenFile(name, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	return &retryingFile{f}, nil
+}
+
+type retryingFile struct{ vfs.File }
+
+// Sync implements vfs.File.
+func (f *retryingFile) Sync() error {
+	if err := f.File.Sync(); err == nil {
+		return nil
+	}
+	return f.File.Sync()
+}
+
+// SyncData implements vfs.File.
+func (f *retryingFile) SyncData() error { return f.Sync() }

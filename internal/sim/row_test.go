@@ -1,10 +1,13 @@
 package sim
 
 import (
+	"bytes"
 	"flag"
+	"math/rand/v2"
 	"testing"
 	"time"
 
+	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/vfs"
 )
 
@@ -38,6 +41,12 @@ var rows = []struct {
 		if err := Flips(t, r, FlipsOptions{Seed: seed, Rounds: s.Of(1, 1, 40), Stride: s.Of(37, 1, 1), Case: *faultsCase}); err != nil {
 			t.Fatal(err)
 		}
+	}},
+	{"sweep-in-process", func(t *testing.T, r *Row, s Scale, seed uint64) {
+		Sweep(t, r, SweepOptions{Seed: seed, Stride: s.Of(101, 4, 1), Case: *faultsCase})
+	}},
+	{"fsync", func(t *testing.T, r *Row, s Scale, seed uint64) {
+		Sweep(t, r, SweepOptions{Seed: seed, Stride: s.Of(17, 3, 1), Syncs: true, Case: *faultsCase})
 	}},
 }
 
@@ -85,6 +94,61 @@ func TestStatesFindPlantedBugs(t *testing.T) {
 			}
 			for _, f := range r.Failures()[:1] {
 				t.Log(f)
+			}
+		})
+	}
+}
+
+// TestFsyncFindsARetriedSync: the row goes red when a failed sync is tried again.
+func TestFsyncFindsARetriedSync(t *testing.T) {
+	r := NewRow("fsync", 1, time.Now())
+	Sweep(t, r, SweepOptions{Seed: 1, Stride: 29, Syncs: true, Plant: retrySync})
+	if r.Violations() == 0 {
+		t.Error("the planted bug was not found")
+	}
+}
+
+// TestJudgesFindWrongAndLostRecords: what the rows hold a damaged directory
+// against is not blind to a changed, a moved, a missing and an extra record.
+func TestJudgesFindWrongAndLostRecords(t *testing.T) {
+	f, err := makeFixture(t, 1, smallPartition(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tp := sortedParts(f.m.parts)[0]
+	tests := []struct {
+		name  string
+		wrong func(p *part)
+	}{
+		{"a value is another one", func(p *part) { p.batches[4].raw[len(p.batches[4].raw)-3] ^= 1 }},
+		{"a batch is at another offset", func(p *part) { p.batches[5].base++; p.batches[5].last++ }},
+		{"a batch is not there", func(p *part) {
+			last := p.batches[len(p.batches)-1]
+			last.base, last.last, last.acked = last.last+1, last.last+1, true
+			p.batches, p.durable = append(p.batches, last), last.last+1
+		}},
+		{"a batch is there that was not sent", func(p *part) { p.batches = p.batches[:len(p.batches)-1] }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := *f.m
+			p := f.m.parts[tp].snapshot()
+			for i := range p.batches {
+				p.batches[i].raw = bytes.Clone(p.batches[i].raw)
+			}
+			m.parts = map[kafka.TopicPartition]*part{tp: p}
+			if _, err := m.judgeDamaged(copyOf(f.killed)); err != nil {
+				t.Fatalf("undamaged: %v", err)
+			}
+			tt.wrong(p)
+			_, err := m.judgeDamaged(copyOf(f.killed))
+			again, oerr := m.open(copyOf(f.killed), nil)
+			if oerr != nil {
+				t.Fatal(oerr)
+			}
+			defer again.Close(1)
+			if jerr := m.judge(again, true, rand.New(rand.NewPCG(1, 1))); err == nil || jerr == nil {
+				t.Errorf("of a damaged directory: %v; of a crash: %v; want both to tell", err, jerr)
 			}
 		})
 	}

@@ -43,6 +43,9 @@ type world struct {
 	broken error // what failed although nothing was injected
 
 	tolerant bool // a fault is injected: errors are no violation
+	// onStart is told of each start: what an earlier process may not do any more, a
+	// new one may. May be nil.
+	onStart func()
 }
 
 // formatted is an empty disk with formatted data directories, durable.
@@ -99,6 +102,9 @@ func managerOptions(fsys vfs.FS, now func() time.Time, dirs []string) logdir.Opt
 // start opens and loads the directories, and makes what the metadata says and
 // the disk does not have.
 func (w *world) start() {
+	if w.onStart != nil {
+		w.onStart()
+	}
 	o := managerOptions(w.fs, time.Now, w.dirs)
 	o.Intervals = logdir.Intervals{Initial: time.Second, RecoveryPoint: 20 * time.Second, LogStart: 20 * time.Second, HighWatermark: 5 * time.Second}
 	o.Cleaner = &cleaner.Config{DedupeBytes: 1 << 16, BufferBytes: 1 << 14, Backoff: 7 * time.Second}
@@ -232,11 +238,14 @@ func (w *world) create(tp kafka.TopicPartition) {
 	w.mu.Lock()
 	p := w.parts[tp]
 	w.mu.Unlock()
-	_, err := w.m.Create(logdir.NewPartition{Partition: tp, TopicID: p.id, Config: p.cfg})
+	_, err := w.m.Create(logdir.NewPartition{Partition: tp, TopicID: p.id, Config: p.cfg, Dir: p.dir})
 	synctest.Wait()
 	if w.check("create "+tp.String(), err) {
 		w.mu.Lock()
 		p.created = true
+		if id, ok := w.m.DirectoryOf(tp); ok {
+			p.dir = id
+		}
 		w.mu.Unlock()
 		if log := w.m.Log(tp); log != nil {
 			log.MaybeIncrementHighWatermark(log.EndOffset())
@@ -352,6 +361,17 @@ func (w *world) send(p *part, log *commitlog.Log, raw []byte, b batch, o commitl
 	if !w.check(fmt.Sprintf("append to %s", p.tp), err) {
 		return false
 	}
+	if info.Duplicate { // the answer to an earlier one was an error, and it is there
+		w.noted(func() {
+			p.batches = p.batches[:len(p.batches)-1]
+			for i := range p.batches {
+				if p.batches[i].base == info.FirstOffset && p.batches[i].last == info.LastOffset {
+					p.batches[i].acked = true
+				}
+			}
+		})
+		return true
+	}
 	if info.FirstOffset != b.base || info.LastOffset != b.last {
 		w.check("append", fmt.Errorf("%s: answered offsets %d to %d, want %d to %d", p.tp, info.FirstOffset, info.LastOffset, b.base, b.last))
 	}
@@ -421,11 +441,12 @@ func (w *world) retain(topic string, partition int32) {
 	}
 	w.noted(func() { p.startMax = p.end })
 	_, err := log.DeleteOldSegments()
-	w.check("retention", err)
-	w.noted(func() {
-		p.start = max(p.start, log.StartOffset())
-		p.startMax = p.start
-	})
+	if w.check("retention", err) {
+		w.noted(func() {
+			p.start = max(p.start, log.StartOffset())
+			p.startMax = p.start
+		})
+	}
 	synctest.Wait()
 }
 
