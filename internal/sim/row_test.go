@@ -48,6 +48,9 @@ var rows = []struct {
 	{"fsync", func(t *testing.T, r *Row, s Scale, seed uint64) {
 		Sweep(t, r, SweepOptions{Seed: seed, Stride: s.Of(17, 3, 1), Syncs: true, Case: *faultsCase})
 	}},
+	{"clock", func(_ *testing.T, r *Row, s Scale, seed uint64) {
+		Clock(r, ClockOptions{Seed: seed, Jumps: s.Of(200, 500, 5000), JumpMax: time.Hour, Case: *faultsCase})
+	}},
 }
 
 // TestRow runs each row at the scale that the flags say.
@@ -151,5 +154,14 @@ func TestJudgesFindWrongAndLostRecords(t *testing.T) {
 				t.Errorf("of a damaged directory: %v; of a crash: %v; want both to tell", err, jerr)
 			}
 		})
+	}
+}
+
+// TestClockFindsAClockThatIsBelieved: the row goes red when every time is believed.
+func TestClockFindsAClockThatIsBelieved(t *testing.T) {
+	r := NewRow("clock", 1, time.Now())
+	Clock(r, ClockOptions{Seed: 1, Jumps: 100})
+	if r.Violations() == 0 {
+		t.Error("the planted bug was not found")
 	}
 }
