@@ -2,6 +2,7 @@ package vfs
 
 // ColdReader is a File that can be read without pushing others' pages out of the
 // page cache: ReadCold is ReadAt, and drops again what it had to read from the disk.
+// A disk that wraps another one passes it on: embedding File does not.
 type ColdReader interface {
 	ReadCold(p []byte, off int64) (int, error)
 }

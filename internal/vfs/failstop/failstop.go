@@ -87,8 +87,9 @@ func (m *FS) synced(r *Root, err error) error {
 	if r == nil || !vfs.IsSync(err) || errors.Is(err, fs.ErrNotExist) {
 		return err // a directory that is gone is no failed sync
 	}
-	if r.Failed.CompareAndSwap(nil, &err) && m.onFailed != nil {
-		go m.onFailed(r.Path, err)
+	failed := err // not the parameter, which would then be allocated at each sync
+	if r.Failed.CompareAndSwap(nil, &failed) && m.onFailed != nil {
+		go m.onFailed(r.Path, failed)
 	}
 	return err
 }
@@ -168,6 +169,9 @@ type file struct {
 	fs   *FS
 	root *Root
 }
+
+// ReadCold implements vfs.ColdReader.
+func (f *file) ReadCold(p []byte, off int64) (int, error) { return vfs.ReadCold(f.File, p, off) }
 
 // WriteAt implements vfs.File.
 func (f *file) WriteAt(p []byte, off int64) (int, error) {

@@ -158,6 +158,9 @@ type file struct {
 	write, sync call
 }
 
+// ReadCold implements vfs.ColdReader.
+func (f *file) ReadCold(p []byte, off int64) (int, error) { return vfs.ReadCold(f.File, p, off) }
+
 // WriteAt implements vfs.File.
 func (f *file) WriteAt(p []byte, off int64) (int, error) {
 	s, since := f.fs.begin(f.hint, &f.write)
