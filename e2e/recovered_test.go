@@ -273,6 +273,7 @@ var meant = []struct{ topic, damage, difference, reason string }{
 	{"", "a sealed time index has an odd length", `^\d{20}\.timeindex differs`, "it is rebuilt at once; Apache Kafka rebuilds it when it is first used"},
 	{"", "two segments become one", `^offsets by time: |^\d{20}\.timeindex differs`, "a time index that ends before its segment is rebuilt; Apache Kafka passes over the second half when it looks for a time"},
 	{"", "a log start within a segment", `^offsets by time: `, "a time before the log start finds the first record; Apache Kafka looks into the segment of the log start alone, and answers that there is none"},
+	{"", "leader epochs are missing", `^leader-epoch-checkpoint differs`, "they are read from the whole log; Apache Kafka has those of the part that it recovers"},
 	{"", "the log of a segment in the middle is missing", `.`, "the partition is not served until somebody accepts the gap, and nothing of it is removed; Apache Kafka passes over what is gone"},
 	{"", "a segment in the middle is missing", `.`, "above the recovery point the log ends at a hole, and what lies behind is set aside; Apache Kafka serves it as if nothing were missing before it"},
 	{"compact.lz4", "", `\.index differs`, "positions: the library compresses otherwise than that of Apache Kafka"},
