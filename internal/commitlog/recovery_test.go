@@ -239,8 +239,11 @@ var recoveries = []recovery{
 			d.opts.RecoveryPoint = 20
 			writeFile(d.t, d.disk, path.Join(testDir, checkpoint.EpochFile), []byte("0\n7\nx"))
 		}},
-	{name: "temporary files that were never named go", ends: 24, gone: []string{checkpoint.EpochFile + ".tmp", cut(6) + ".tmp"},
+	{name: "temporary files that were never named go", ends: 24,
+		gone: []string{checkpoint.EpochFile + ".tmp", cut(6) + ".tmp", segment.Name(6, ".index.tmp"), segment.Name(6, ".txnindex.tmp")},
 		damage: func(d *damaged) {
+			writeFile(d.t, d.disk, d.file(6, ".index.tmp"), []byte("0"))
+			writeFile(d.t, d.disk, d.file(6, ".txnindex.tmp"), []byte("0"))
 			writeFile(d.t, d.disk, path.Join(testDir, checkpoint.EpochFile+".tmp"), []byte("0"))
 			writeFile(d.t, d.disk, path.Join(testDir, cut(6)+".tmp"), []byte("0"))
 		}},

@@ -93,7 +93,12 @@ const temporarySuffix = ".tmp"
 // name was never given to it. Only names that the engine writes are meant.
 func isTemporary(name string) bool {
 	final, ok := strings.CutSuffix(name, temporarySuffix)
-	return ok && (final == checkpoint.EpochFile || final == checkpoint.PartitionFile || strings.Contains(final, segment.LogExt+CutSuffix))
+	if !ok {
+		return false
+	}
+	n, ofSegment := segment.ParseName(final)
+	rebuilt := ofSegment && n.Suffix == "" && (n.Ext == segment.IndexExt || n.Ext == segment.TimeIndexExt || n.Ext == segment.TxnIndexExt)
+	return rebuilt || final == checkpoint.EpochFile || final == checkpoint.PartitionFile || strings.Contains(final, segment.LogExt+CutSuffix)
 }
 
 func (ld *loader) remove(n segment.FileName) error {

@@ -17,7 +17,7 @@ type synced struct {
 	// tickets and alone count the syncs that appends asked for by themselves, and
 	// those that were made.
 	tickets, alone atomic.Uint64
-	mu    sync.Mutex  // excludes truncation, renaming and deletion from a round; after flushMu, before Log.mu
+	mu             sync.Mutex // excludes truncation, renaming and deletion from a round; after flushMu, before Log.mu
 
 	waitMu sync.Mutex // a leaf
 	moved  *sync.Cond // of waitMu: to has moved, or never will

@@ -138,9 +138,11 @@ const TemporarySuffix = ".tmp"
 
 // Stage writes entries to a file beside a sealed index, durably, for Publish to
 // put in its place.
-func (x *mapped) Stage(entries []byte) error {
-	path := x.Path() + TemporarySuffix
-	f, err := x.fs.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+func (x *mapped) Stage(entries []byte) error { return stage(x.fs, x.Path(), entries) }
+
+func stage(fsys vfs.FS, path string, entries []byte) error {
+	path += TemporarySuffix
+	f, err := fsys.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}
@@ -151,7 +153,7 @@ func (x *mapped) Stage(entries []byte) error {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return errors.Join(err, ignoreMissing(x.fs.Remove(path)))
+		return errors.Join(err, ignoreMissing(fsys.Remove(path)))
 	}
 	return nil
 }

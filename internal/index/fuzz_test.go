@@ -124,8 +124,10 @@ func FuzzTxnIndex(f *testing.F) {
 		if err := x.TruncateTo(kafka.Offset(target)); err != nil && version == nil {
 			t.Error(err)
 		}
-		check(t, x.Reset())
+		x.Rebuild()
 		check(t, x.Append(AbortedTxn{1, 2, 3, 4}))
+		_, err = x.Publish()
+		check(t, err)
 		check(t, x.Close())
 		b, err := vfs.ReadFile(fsys, path)
 		check(t, err)

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -35,6 +36,9 @@ type TxnIndex struct {
 	dirty  bool  // written since the last sync
 	last   kafka.Offset
 	hasOne bool // last is set: an entry was appended since the file was opened
+
+	staging bool   // between Rebuild and Publish
+	staged  []byte // the entries of then
 }
 
 // AbortedTxn is one entry: the transaction of a producer whose first record is
@@ -119,6 +123,11 @@ func (x *TxnIndex) Append(a AbortedTxn) error {
 	defer x.mu.Unlock()
 	if x.hasOne && a.LastOffset <= x.last {
 		return &OrderError{Field: "offset", Got: int64(a.LastOffset), Last: int64(x.last)}
+	}
+	if x.staging {
+		x.staged = a.AppendTo(x.staged)
+		x.last, x.hasOne = a.LastOffset, true
+		return nil
 	}
 	if err := x.openLocked(true); err != nil {
 		return err
@@ -227,18 +236,58 @@ func (x *TxnIndex) TruncateTo(offset kafka.Offset) error {
 	return nil
 }
 
-// Reset drops all entries. A file that exists stays, empty.
-func (x *TxnIndex) Reset() error {
+// Rebuild begins the index anew. Until Publish the entries that are appended are
+// only gathered, and the file stays as it is: a segment that is believed to be on
+// the disk is not recovered twice, and with an index that was emptied and not
+// filled again what was aborted would be served.
+func (x *TxnIndex) Rebuild() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if err := x.openLocked(false); err != nil || x.file == nil {
-		return err
+	x.staging, x.staged, x.hasOne = true, nil, false
+}
+
+// Publish puts the entries since Rebuild in the place of those of the file, as a
+// whole. A file that has them already is left alone, and none is made for none.
+// replaced says that the directory must be synced.
+func (x *TxnIndex) Publish() (replaced bool, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if err := x.openLocked(false); err != nil {
+		return false, err
 	}
-	if err := x.file.Truncate(0); err != nil {
-		return err
+	entries := x.staged
+	x.staging, x.staged = false, nil
+	if x.file == nil && len(entries) == 0 {
+		return false, nil
 	}
-	x.size, x.dirty, x.hasOne = 0, true, false
-	return nil
+	if same, err := x.holdsLocked(entries); err != nil || same {
+		x.dirty = x.dirty || same // whoever wrote it may not have synced it
+		return false, err
+	}
+	if err := stage(x.fs, x.path, entries); err != nil {
+		return false, err
+	}
+	if err := x.fs.Rename(x.path+TemporarySuffix, x.path); err != nil {
+		return false, errors.Join(err, ignoreMissing(x.fs.Remove(x.path+TemporarySuffix)))
+	}
+	old := x.file
+	x.file, x.opened, x.dirty = nil, false, false
+	if old != nil {
+		err = old.Close()
+	}
+	return true, errors.Join(err, x.openLocked(false))
+}
+
+// holdsLocked compares the content of the file.
+func (x *TxnIndex) holdsLocked(entries []byte) (bool, error) {
+	if x.file == nil || x.size != int64(len(entries)) {
+		return false, nil
+	}
+	held := make([]byte, len(entries))
+	if err := readFull(x.file, held, 0); err != nil {
+		return false, err
+	}
+	return bytes.Equal(held, entries), nil
 }
 
 // SanityCheck finds an entry that ends below the base or not above the one before

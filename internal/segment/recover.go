@@ -76,9 +76,10 @@ func (s *Segment) RecoverWith(o RecoverOptions) (out Recovered, err error) {
 	if err != nil {
 		return out, err
 	}
-	if err := errors.Join(s.offsets.Reset(), s.times.Reset(), s.txns.Reset()); err != nil {
+	if err := errors.Join(s.offsets.Reset(), s.times.Reset()); err != nil {
 		return out, err
 	}
+	s.txns.Rebuild()
 	s.changed()
 	s.size.Store(size)
 	s.ring.Store(nil)
@@ -114,6 +115,14 @@ func (s *Segment) RecoverWith(o RecoverOptions) (out Recovered, err error) {
 	}
 	s.size.Store(end)
 	s.reserved, s.reserveStart = 0, end
+	if replaced, err := s.txns.Publish(); err != nil {
+		return out, fmt.Errorf("rebuild transaction index: %w", err)
+	} else if replaced {
+		// With the old one back after a power cut nothing would say that it is not whole.
+		if err := s.fs.SyncDir(s.directory()); err != nil {
+			return out, err
+		}
+	}
 	if err := s.trimIndexes(); err != nil {
 		return out, err
 	}
