@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/varvelog/varve/internal/clock"
@@ -51,16 +52,33 @@ func Clock(row *Row, o ClockOptions) {
 func oneJump(rng *rand.Rand, jumpMax time.Duration) (acked int, err error) {
 	const confirm = 5 * time.Minute
 	began := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
+	var mu sync.Mutex // guards real and jump: a flush after a roll looks at the clock too
 	real, jump := began, time.Duration(0)
+	both := func() (time.Time, time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		return real, jump
+	}
+	setJump := func(d time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		jump = d
+	}
 	g := clock.New(clock.Options{JumpMax: jumpMax, Confirm: confirm, Built: began})
-	wall := func() time.Time { return real.Add(jump) }
+	wall := func() time.Time {
+		real, jump := both()
+		return real.Add(jump)
+	}
 	disk, err := formatted("/data")
 	if err != nil {
 		return 0, err
 	}
 	disk.SetNow(wall)
 	o := managerOptions(disk, wall, []string{"/data"})
-	o.Expiry = func() time.Time { return g.Look(wall(), real.Sub(began)) }
+	o.Expiry = func() time.Time {
+		real, jump := both()
+		return g.Look(real.Add(jump), real.Sub(began))
+	}
 	dirs, err := logdir.Open(o)
 	if err != nil {
 		return 0, err
@@ -76,7 +94,9 @@ func oneJump(rng *rand.Rand, jumpMax time.Duration) (acked int, err error) {
 		return 0, err
 	}
 	step := func(by time.Duration) error {
+		mu.Lock()
 		real = real.Add(by)
+		mu.Unlock()
 		_ = o.Expiry()
 		var b record.Builder
 		b.Reset(record.NewBuildOptions())
@@ -108,17 +128,15 @@ func oneJump(rng *rand.Rand, jumpMax time.Duration) (acked int, err error) {
 	if err := minutes(8); err != nil {
 		return acked, err
 	}
-	jump = time.Second << rng.IntN(29) // to 17 years
-	if jump > 10*365*24*time.Hour {
-		jump = 10 * 365 * 24 * time.Hour
-	}
+	off := min(time.Second<<rng.IntN(29), 10*365*24*time.Hour)
 	if rng.IntN(2) == 0 {
-		jump = -jump
+		off = -off
 	}
+	setJump(off)
 	if err := minutes(1 + rng.IntN(4)); err != nil {
 		return acked, err
 	}
-	jump = 0
+	setJump(0)
 	if err := minutes(3); err != nil {
 		return acked, err
 	}

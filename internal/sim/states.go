@@ -24,6 +24,8 @@ type StatesOptions struct {
 	States int // at least so many
 	// Case, when not empty, is one state again: "script/seed/state".
 	Case string
+	// Script, when not empty, is the only one that runs.
+	Script string
 	// Plant puts a bug between the broker and its disk. May be nil.
 	Plant func(vfs.FS) vfs.FS
 	// Enough ends the run at so many violations; 0 does not.
@@ -96,7 +98,7 @@ func States(t *testing.T, row *Row, o StatesOptions) {
 	}
 	for round := uint64(0); g.made < o.States || o.Case != ""; round++ {
 		for _, s := range scripts() {
-			if o.Case != "" && s.name != only {
+			if o.Case != "" && s.name != only || o.Script != "" && s.name != o.Script {
 				continue
 			}
 			if o.Case == "" && g.made >= o.States || o.Enough > 0 && row.Violations() >= o.Enough {
@@ -161,6 +163,9 @@ func (g *generator) before(w *world, op faultfs.Op) {
 	defer g.mu.Unlock()
 	n := g.ops
 	g.ops++
+	if racing && w.stopping.Load() {
+		return
+	}
 	if g.o.Stride > 1 && (n+int(g.seed))%g.o.Stride != 0 && g.only < 0 {
 		return
 	}

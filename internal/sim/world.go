@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
@@ -41,6 +42,8 @@ type world struct {
 	topics map[string]kafka.TopicID // of the metadata log, which is durable at once
 	ids    byte
 	broken error // what failed although nothing was injected
+
+	stopping atomic.Bool // several logs are closed at once
 
 	tolerant bool // a fault is injected: errors are no violation
 	// onStart is told of each start: what an earlier process may not do any more, a
@@ -126,7 +129,9 @@ func (w *world) stop() {
 		return
 	}
 	m := w.m
+	w.stopping.Store(true)
 	ok := w.check("close", m.Close(7))
+	w.stopping.Store(false)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.m = nil
