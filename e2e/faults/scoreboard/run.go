@@ -244,6 +244,8 @@ func (r *run) judge(s script, planned int, done string) result {
 		n = res.number(done)
 	}
 	switch {
+	case r.ctx.Err() != nil: // told to stop: not done, and nobody's fault
+		return res
 	case res.status == 77:
 		r.skip(lastLine(res.text))
 		return res
