@@ -151,8 +151,8 @@ func (ld *loader) tailCut(s *segment.Segment, from, to int64, end kafka.Offset, 
 
 // beforeCut keeps what recovery is about to cut off when there are whole batches
 // behind the damage, or when it lies below the recovery point and is more than a
-// batch that was cut short: the bytes are copied to `<base>.log.cut` first. When that is not possible nothing is cut and
-// the log is not opened.
+// batch that was cut short: the bytes are copied to `<base>.log.cut` first. When
+// that is not possible nothing is cut and the log is not opened.
 func (ld *loader) beforeCut(s *segment.Segment, c segment.Cut) (aside, error) {
 	l, a := ld.l, aside{}
 	f, err := l.fs.OpenFile(s.Path(), os.O_RDONLY, 0)
@@ -165,7 +165,7 @@ func (ld *loader) beforeCut(s *segment.Segment, c segment.Cut) (aside, error) {
 		return a, err
 	}
 	keep := found.n > 0
-	if !keep && c.Next < ld.keep && (c.Reason == nil || c.Reason.Reason != segment.PartialBatch) {
+	if !keep && c.Next < ld.reached && (c.Reason == nil || c.Reason.Reason != segment.PartialBatch) {
 		keep, err = hasContent(f, c.From, c.To)
 		if err != nil {
 			return a, err
@@ -193,7 +193,6 @@ func (ld *loader) beforeCut(s *segment.Segment, c segment.Cut) (aside, error) {
 func (ld *loader) dropAfterCut(later []*segment.Segment, a *aside) error {
 	l := ld.l
 	for _, s := range slices.Backward(later) {
-		ld.segs = ld.segs[:len(ld.segs)-1]
 		f, err := l.fs.OpenFile(s.Path(), os.O_RDONLY, 0)
 		if err != nil {
 			return err
@@ -215,6 +214,7 @@ func (ld *loader) dropAfterCut(later []*segment.Segment, a *aside) error {
 		if err != nil {
 			return err
 		}
+		ld.segs = ld.segs[:len(ld.segs)-1] // until here it is closed with the others when this fails
 		if err := l.fs.SyncDir(l.Dir()); err != nil {
 			return err
 		}

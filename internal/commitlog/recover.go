@@ -31,8 +31,10 @@ type loader struct {
 	after    []func()       // unlinking of what was renamed
 
 	// keep is the lowest offset at which the log may be cut: what lies below had
-	// reached the disk, and is kept whatever is wrong with it.
+	// reached the disk, and is kept whatever is wrong with it. reached is up to
+	// where all had: what is cut off below it is damage, and set aside.
 	keep      kafka.Offset
+	reached   kafka.Offset
 	noEpochs  bool               // no leader epoch is known: they are found in the end, from the first batch on
 	epochs    []checkpoint.Epoch // met in recovered batches meanwhile
 	producers *producer.State    // behind the segment that was recovered last; nil at first
@@ -43,7 +45,7 @@ type loader struct {
 
 func (ld *loader) load() error {
 	l := ld.l
-	ld.tailNext, ld.keep = kafka.NoOffset, ld.recoveryPoint
+	ld.tailNext, ld.keep, ld.reached = kafka.NoOffset, ld.recoveryPoint, ld.recoveryPoint
 	swaps, err := ld.removeTemporary()
 	if err != nil {
 		return err

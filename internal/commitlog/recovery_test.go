@@ -192,6 +192,9 @@ var recoveries = []recovery{
 		damage: func(d *damaged) { writeFile(d.t, d.disk, d.file(18, ".index"), bytes.Repeat([]byte{0xff}, 16)) }},
 	{name: "a bad end after a clean stop is cut, and the rest is believed", clean: true, ends: 22, events: []string{"tail-damaged", "tail-cut", "records-missing"},
 		damage: func(d *damaged) { d.truncate(d.file(18, ".log"), 3*d.size-1) }},
+	{name: "a bad last batch after a clean stop had reached the disk and is kept", clean: true, ends: 22,
+		events: []string{"tail-damaged", "tail-cut", "records-missing"}, files: []string{cut(18)},
+		damage: func(d *damaged) { d.write(d.file(18, ".log"), 2*d.size+70, 0xff) }},
 	{name: "a swap that was declared complete is finished", ends: 24, events: []string{"finished"}, gone: []string{segment.Name(6, ".log.swap")},
 		damage: func(d *damaged) {
 			d.copy(d.file(6, ".log"), d.file(6, ".log.swap"))
