@@ -8,6 +8,7 @@ import (
 
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/logtest/golden"
+	"github.com/varvelog/varve/internal/segment"
 	"github.com/varvelog/varve/internal/vfs/memfs"
 )
 
@@ -114,7 +115,23 @@ const (
 	tornTail  = "the clean marker is not believed when the end of the log is torn: Kafka appends behind it, where nobody reads"
 	producers = "producer state without a snapshot is replayed, not forgotten"
 	stale     = "indexes of an emptied log are emptied"
+	beforeLog = "segments below a log start that no record reaches are set aside, not deleted: the checkpoint may be wrong"
 )
+
+// setAsideOf are the files of segments that are set aside where Kafka deletes them;
+// those of withTxns have a transaction index.
+func setAsideOf(bases []kafka.Offset, withTxns ...kafka.Offset) map[string]string {
+	files := map[string]string{}
+	for _, base := range bases {
+		for _, ext := range []string{".log.cut", ".log.deleted", ".index.deleted", ".timeindex.deleted"} {
+			files[segment.Name(base, ext)] = beforeLog
+		}
+	}
+	for _, base := range withTxns {
+		files[segment.Name(base, ".txnindex.deleted")] = beforeLog
+	}
+	return files
+}
 
 func TestGoldenKilled(t *testing.T) {
 	testDamaged(t, "09-crash-killed-4.4.0", false, kept{
@@ -124,6 +141,7 @@ func TestGoldenKilled(t *testing.T) {
 			"00000000000000000030.timeindex.deleted": setAside, "00000000000000000030.txnindex.deleted": setAside,
 		},
 		"crash-10": {"00000000000000000013.timeindex": rebuilt},
+		"crash-22": setAsideOf([]kafka.Offset{0, 14, 30}, 0, 30),
 	})
 }
 
@@ -135,6 +153,7 @@ func TestGoldenKilledBefore40(t *testing.T) {
 			"00000000000000000030.timeindex.deleted": setAside, "00000000000000000030.txnindex.deleted": setAside,
 		},
 		"crash-10": {"00000000000000000014.timeindex": rebuilt},
+		"crash-22": setAsideOf([]kafka.Offset{0, 14, 30}, 0, 30),
 		"crash-11": {"00000000000000000014.index": "3.9.2 trims the indexes of sealed segments at a clean stop, 4.4.0 does not"},
 	})
 }
@@ -142,10 +161,10 @@ func TestGoldenKilledBefore40(t *testing.T) {
 func TestGoldenTrusted(t *testing.T) {
 	testDamaged(t, "09-crash-trusted-4.4.0", true, kept{
 		"crash-1": {"00000000000000000026.log": tornTail},
-		"crash-2": {"00000000000000000026.log": tornTail},
+		"crash-2": {"00000000000000000026.log": tornTail, "00000000000000000026.log.cut": tornTail},
 		"crash-3": {"00000000000000000026.log": tornTail},
 		"crash-4": {
-			"00000000000000000026.log": tornTail, "leader-epoch-checkpoint": tornTail,
+			"00000000000000000026.log": tornTail, "00000000000000000026.log.cut": tornTail, "leader-epoch-checkpoint": tornTail,
 			"00000000000000000037.snapshot": tornTail, "00000000000000000038.snapshot": tornTail,
 		},
 		"crash-10": {"00000000000000000013.timeindex": rebuilt},
@@ -155,6 +174,7 @@ func TestGoldenTrusted(t *testing.T) {
 		"crash-18": {
 			"00000000000000000026.index": stale, "00000000000000000026.timeindex": stale, "00000000000000000026.txnindex": stale,
 		},
+		"crash-22": setAsideOf([]kafka.Offset{0, 13, 26}, 0, 26),
 		"crash-26": {"00000000000000000026.timeindex": rebuilt},
 	})
 }

@@ -3,8 +3,10 @@ package commitlog
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/varvelog/varve/internal/checkpoint"
 	"github.com/varvelog/varve/internal/index"
@@ -332,15 +334,17 @@ func (ld *loader) end() (kafka.Offset, error) {
 		if next >= ld.logStart {
 			return next, nil
 		}
-		l.event("log-start-above-end", l.Dir(), fmt.Sprintf("log start offset %d is above the end offset %d: %s removed", ld.logStart, next, rangeOf(ld.segs)))
-		gone := ld.segs
-		ld.segs = nil
+		// Whether the records were deleted or the checkpoint is wrong, which has no
+		// checksum, is not known: Kafka deletes them, here they are set aside.
 		if err := l.producers.Reset(ld.logStart); err != nil {
 			return 0, err
 		}
-		if err := ld.discard(gone); err != nil {
+		var a aside
+		if err := ld.dropAfterCut(slices.Clone(ld.segs), &a); err != nil {
 			return 0, err
 		}
+		l.report(slog.LevelWarn, "log-start-above-end", "the log ends below its start", l.Dir(),
+			"logStartOffset", ld.logStart, "offset", next, "kept", strings.Join(a.files, " "))
 		if l.epochs.clear() {
 			if err := ld.withoutRoom("leader epochs", l.writeEpochs()); err != nil {
 				return 0, err

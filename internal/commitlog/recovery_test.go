@@ -487,3 +487,24 @@ func TestALongRecoveryGoesOnWhereItWasKilled(t *testing.T) {
 		t.Errorf("the next start read %d bytes to find the end at %d, want the third segment alone and 6", scanned, b.log.EndOffset())
 	}
 }
+
+// TestALogStartAboveTheEndKeepsWhatIsThere: a checkpoint has no checksum, so it
+// cannot be told whether the records were deleted or the number is wrong.
+func TestALogStartAboveTheEndKeepsWhatIsThere(t *testing.T) {
+	d := newDamaged(t, false)
+	d.opts.LogStartOffset = 30
+	before := d.read(d.file(12, ".log"))
+	d.open(false)
+	if d.log.StartOffset() != 30 || d.log.EndOffset() != 30 || !slices.Contains(d.events, "log-start-above-end") {
+		t.Errorf("the log is [%d, %d) with events %v, want [30, 30) and log-start-above-end", d.log.StartOffset(), d.log.EndOffset(), d.events)
+	}
+	for _, f := range d.due { // the delayed removal of what is deleted
+		f()
+	}
+	if kept := listFiles(t, d.disk, testDir)[cut(12)]; !bytes.Equal(kept, before) {
+		t.Errorf("%s has %d bytes, want the %d of the segment; files %s", cut(12), len(kept), len(before), d.files())
+	}
+	if info := d.append(1); info.FirstOffset != 30 {
+		t.Errorf("the next record has offset %d, want 30", info.FirstOffset)
+	}
+}

@@ -2,7 +2,6 @@ package commitlog
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 
 	"github.com/varvelog/varve/internal/index"
@@ -280,12 +279,4 @@ func (l *Log) unlinkLater(gone []*segment.Segment) {
 		return
 	}
 	l.opts.AfterDelay(l.Config().FileDeleteDelay, unlink)
-}
-
-// rangeOf describes segments for a log line.
-func rangeOf(segs []*segment.Segment) string {
-	if len(segs) == 0 {
-		return "none"
-	}
-	return fmt.Sprintf("%d segments from base %d", len(segs), segs[0].BaseOffset())
 }

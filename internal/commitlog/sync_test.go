@@ -279,7 +279,7 @@ func TestAPowerCutTakesNothingAnswered(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 40 {
-		end := b.append(1 + i%3).LastOffset + 1
+		end := b.append(1+i%3).LastOffset + 1
 		after := *b
 		after.disk = b.disk.Crash(memfs.DropAll())
 		after.disk.SetNow(b.clock)
