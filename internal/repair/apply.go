@@ -195,6 +195,9 @@ func keep(fsys vfs.FS, path string, from int64) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	if errors.Is(err, vfs.ErrNotRegular) {
+		return moveAside(fsys, path)
+	}
 	if err != nil {
 		return err
 	}

@@ -36,11 +36,11 @@ func (p *planner) gap(d *part, n segment.FileName) (bool, error) {
 		Why: fmt.Sprintf("its .log is missing, the offsets %d..%d are gone and the log goes on without them", next, d.bases[i]-1),
 	}
 	if !p.o.AllowDataLoss {
-		p.held[path] = true
+		p.held[path], p.held[d.path(n.Base, segment.LogExt)] = true, true
 		p.plan.Held = append(p.plan.Held, step)
 		return true, nil
 	}
-	p.view.remove(path)
+	p.view.aside(path)
 	delete(d.names, n.String())
 	p.add(step)
 	return true, nil

@@ -86,6 +86,8 @@ type needs struct {
 	epochs  bool // anew from the batches
 	above   bool // epochs that start above the end
 	topicID bool
+
+	unreadable bool // a file that is needed may not be readable
 }
 
 // round turns findings into steps.
@@ -118,7 +120,11 @@ func (p *planner) round(findings []verify.Finding) error {
 		return err
 	}
 	for _, dir := range dirs {
-		if err := p.partition(dir, parts[dir]); err != nil {
+		err := p.partition(dir, parts[dir])
+		if unreadable(err) && parts[dir] != nil && parts[dir].unreadable {
+			continue // verify names it, the other partitions are mended
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w", dir, err)
 		}
 	}
@@ -128,7 +134,14 @@ func (p *planner) round(findings []verify.Finding) error {
 	return p.roots(roots)
 }
 
+// unreadable reports an error of one file: one that cannot be read, or is none.
+func unreadable(err error) bool {
+	var pathErr *fs.PathError
+	return errors.As(err, &pathErr)
+}
+
 func (n *needs) take(f verify.Finding, name string) {
+	n.unreadable = n.unreadable || f.Code == verify.CodeUnreadable
 	file, isSegment := segment.ParseName(name)
 	switch f.Code {
 	case verify.CodeFraming, verify.CodeChecksum, verify.CodeTail, verify.CodeOffsets, verify.CodeMagic, verify.CodeRange:
@@ -141,9 +154,17 @@ func (n *needs) take(f verify.Finding, name string) {
 		verify.CodeTimeSize, verify.CodeTimeOrder, verify.CodeTimeOffset, verify.CodeTimestamp, verify.CodeTimeMissing,
 		verify.CodeTxnIndex, verify.CodeTxnOrder, verify.CodeTxnMarker:
 		n.indexes[name] = true
-	case verify.CodeSnapshot, verify.CodeSnapshotRange:
+	case verify.CodeSnapshot, verify.CodeSnapshotRange, verify.CodeNoSnapshot:
 		n.snaps[name] = true
-	case verify.CodeCheckpoint, verify.CodeEpochFile:
+	case verify.CodeUnreadable: // a directory, link or FIFO in its place
+		switch {
+		case !isSegment || file.Suffix != "":
+		case file.Ext == segment.SnapshotExt:
+			n.snaps[name] = true
+		case file.Ext != segment.LogExt:
+			n.indexes[name] = true
+		}
+	case verify.CodeCheckpoint, verify.CodeEpochFile, verify.CodeNoEpochs:
 		n.epochs = n.epochs || name == checkpoint.EpochFile
 	case verify.CodeEpochRange:
 		n.above = true
@@ -209,7 +230,7 @@ func (p *planner) open(dir string) (*part, error) {
 	}
 	for _, e := range entries {
 		d.names[e.Name()] = true
-		if n, ok := segment.ParseName(e.Name()); ok && n.Suffix == "" && n.Ext == segment.LogExt && !e.IsDir() {
+		if n, ok := segment.ParseName(e.Name()); ok && n.Suffix == "" && n.Ext == segment.LogExt && !e.IsDir() && n.String() == e.Name() {
 			d.bases = append(d.bases, n.Base)
 		}
 	}
@@ -243,7 +264,7 @@ func (p *planner) partition(dir string, n *needs) error {
 			continue
 		}
 		path := filepath.Join(dir, name)
-		p.view.remove(path)
+		p.view.aside(path)
 		p.add(Step{Kind: MoveAside, File: path, Why: n.aside[name], rank: rankIndex})
 	}
 	if p.cut[dir] {
@@ -256,9 +277,6 @@ func (p *planner) partition(dir string, n *needs) error {
 		if err := p.snapshot(d, name); err != nil {
 			return err
 		}
-	}
-	if err := p.missingSnapshot(d); err != nil {
-		return err
 	}
 	if err := p.epochs(d, n.epochs, n.above); err != nil {
 		return err
@@ -392,12 +410,12 @@ func (p *planner) index(d *part, base kafka.Offset, ext string, data []byte, wan
 		return nil
 	}
 	old, err := vfs.ReadFile(p.view, path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, vfs.ErrTooLarge) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, vfs.ErrTooLarge) && !errors.Is(err, vfs.ErrNotRegular) {
 		return err
 	}
 	exists := !errors.Is(err, fs.ErrNotExist)
 	p.tried[path] = true
-	if exists && bytes.Equal(old, data) || !exists && len(data) == 0 && ext == segment.TxnIndexExt {
+	if exists && err == nil && bytes.Equal(old, data) || !exists && len(data) == 0 && ext == segment.TxnIndexExt {
 		return nil // the evidence gives nothing better
 	}
 	rank := rankIndex
@@ -528,7 +546,7 @@ func (p *planner) roots(findings []verify.Finding) error {
 		offsets, err := checkpoint.ReadOffsets(p.view, f.File)
 		var changed []string
 		switch {
-		case errors.Is(err, checkpoint.ErrCorrupt):
+		case errors.Is(err, checkpoint.ErrCorrupt), errors.Is(err, vfs.ErrNotRegular):
 			offsets = map[kafka.TopicPartition]kafka.Offset{}
 			changed = append(changed, "without entries: the logs are looked at instead")
 		case err != nil:

@@ -204,7 +204,7 @@ func (p *planner) snapshot(d *part, name string) error {
 		return err
 	}
 	if n.Base > end {
-		p.view.remove(path)
+		p.view.aside(path)
 		delete(d.names, name)
 		p.add(Step{Kind: MoveAside, File: path, Why: fmt.Sprintf("the log ends at offset %d", end), rank: rankSnapshot})
 		return nil
@@ -225,48 +225,4 @@ func (p *planner) rebuildSnapshot(d *part, offset, seed kafka.Offset) error {
 		return nil
 	}
 	return p.put(Step{Kind: RebuildSnapshot, File: path, rank: rankSnapshot, Why: fmt.Sprintf("%d producers", st.Len())}, data)
-}
-
-// missingSnapshot plans the snapshot at the end of a log that was closed
-// cleanly and has none: Kafka would take it for a log without producers.
-func (p *planner) missingSnapshot(d *part) error {
-	root := filepath.Dir(d.dir)
-	if d.tp.Topic == kafka.ClusterMetadataTopic || !p.formatted(root) {
-		return nil
-	}
-	if _, err := p.view.Stat(filepath.Join(root, checkpoint.CleanShutdownFile)); err != nil {
-		return nil // a start after a crash replays the log
-	}
-	for name := range d.names {
-		n, ok := segment.ParseName(name)
-		if path := filepath.Join(d.dir, name); ok && n.Suffix == "" && n.Ext == segment.SnapshotExt && (p.view.over[path] == nil || !p.view.over[path].gone) {
-			return nil
-		}
-	}
-	// What lies below the log start has no producers: Kafka keeps no snapshot there.
-	var start kafka.Offset
-	if starts, err := checkpoint.ReadOffsets(p.view, filepath.Join(root, checkpoint.LogStartFile)); err == nil {
-		start = starts[d.tp]
-	}
-	found := false
-	for _, base := range d.bases {
-		err := p.scan(d.path(base, segment.LogExt), record.HeaderSize, func(s *record.Scanner) error {
-			if found = s.Header().HasProducerID() && s.Header().LastOffset >= start; found {
-				return errReplayed
-			}
-			return nil
-		})
-		if err != nil && !errors.Is(err, errReplayed) {
-			return err
-		}
-		if found {
-			break
-		}
-	}
-	end, err := p.end(d)
-	if err != nil || !found || p.tried[d.path(end, segment.SnapshotExt)] {
-		return err
-	}
-	p.tried[d.path(end, segment.SnapshotExt)] = true
-	return p.rebuildSnapshot(d, end, end-1)
 }

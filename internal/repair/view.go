@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/varvelog/varve/internal/checkpoint"
 	"github.com/varvelog/varve/internal/segment"
 	"github.com/varvelog/varve/internal/vfs"
 	"github.com/varvelog/varve/internal/vfs/memfs"
@@ -68,12 +69,28 @@ func newView(fsys vfs.FS) *view {
 // remove takes a file away.
 func (v *view) remove(path string) { v.over[path] = &override{gone: true} }
 
+// aside takes a file away and shows that it is kept.
+func (v *view) aside(path string) {
+	v.remove(path)
+	v.kept(path)
+}
+
+// kept shows the name under which bytes of a file will be kept; what they are
+// nobody asks.
+func (v *view) kept(path string) {
+	name := path + cutSuffix
+	if _, err := v.Stat(name); err != nil {
+		_, _ = v.write(name, func(fsys vfs.FS) error { return checkpoint.WriteFile(fsys, name, nil) }) // the memory disk has room
+	}
+}
+
 // splice makes a file of parts of what it is now.
 func (v *view) splice(path string, spans []span) []span {
 	if o := v.over[path]; o != nil && o.spans != nil {
 		spans = compose(o.spans, spans)
 	}
 	v.over[path] = &override{spans: append([]span{}, spans...)}
+	v.kept(path)
 	return spans
 }
 

@@ -319,6 +319,11 @@ func TestEveryCodeIsDocumented(t *testing.T) {
 			t.Errorf("%s is not in docs/operations.md", code)
 		}
 	}
+	for _, line := range regexp.MustCompile(`(?m)^\| (V\d{3}) \|`).FindAllStringSubmatch(string(doc), -1) {
+		if !slices.Contains(codes, line[1]) {
+			t.Errorf("docs/operations.md has %s, which is no code", line[1])
+		}
+	}
 }
 
 func TestWhatIsNotKafkasIsRefused(t *testing.T) {

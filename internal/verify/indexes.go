@@ -99,7 +99,7 @@ func findLast(places []place, offset kafka.Offset) (place, bool) {
 }
 
 // timeIndex checks that the entries rise and have the timestamps of their batches.
-func (p *partition) timeIndex(base kafka.Offset, places []place, recovered bool) {
+func (p *partition) timeIndex(base kafka.Offset, places []place, recovered, active bool) {
 	path := join(p.dir, segment.Name(base, segment.TimeIndexExt))
 	data, ok := p.readIndex(path, CodeTimeMissing, len(places) > 0 && p.data.formatted)
 	if !ok {
@@ -111,6 +111,11 @@ func (p *partition) timeIndex(base kafka.Offset, places []place, recovered bool)
 		data = data[:len(data)/timeEntry*timeEntry]
 	}
 	before, beforeOffset := kafka.Timestamp(-1<<63), base-1
+	defer func() {
+		if !active && !p.damaged {
+			p.largest(path, before, places)
+		}
+	}()
 	for i := 0; i < len(data); i += timeEntry {
 		e := data[i : i+timeEntry]
 		ts := kafka.Timestamp(binary.BigEndian.Uint64(e))
@@ -132,6 +137,18 @@ func (p *partition) timeIndex(base kafka.Offset, places []place, recovered bool)
 		case batch.maxTime != ts:
 			p.add(severity, CodeTimestamp, path, int64(i), "timestamp %d, but the batch that ends at offset %d has %d", ts, offset, batch.maxTime)
 		}
+	}
+}
+
+// largest compares the last entry with the batches: a segment that is rolled gets
+// one for its largest timestamp, by which its age is told.
+func (p *partition) largest(path string, last kafka.Timestamp, places []place) {
+	most := kafka.NoTimestamp
+	for i := range places {
+		most = max(most, places[i].maxTime)
+	}
+	if most > last && most >= 0 {
+		p.add(Warning, CodeTimestamp, path, -1, "no entry for the largest timestamp of the segment, %d; a start makes the index anew at its first use", most)
 	}
 }
 

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/record"
@@ -35,19 +36,33 @@ func (p *partition) segment(base kafka.Offset, active bool) {
 	if p.end > base && p.end != 1<<63-1 {
 		p.add(Error, CodeRange, path, -1, "starts at offset %d, the segment before ends at %d", base, p.end)
 	}
+	if p.only == "" && base > p.bases[0] && base > p.end && !p.broken {
+		p.hole(path, base)
+	}
 	p.end = max(p.end, base)
 	places := p.log(path, f, size, base, active)
 	recovered := p.recovered(p.end, active)
 	p.offsetIndex(base, places, recovered)
-	p.timeIndex(base, places, recovered)
+	p.timeIndex(base, places, recovered, active)
 	p.txnIndex(base, recovered)
 }
 
-// log checks every batch of a log and returns where they are.
+// log checks every batch of a log and returns where they are. Behind bytes that
+// are no batch it goes on with the next one whose checksum is right.
 func (p *partition) log(path string, f vfs.File, size int64, base kafka.Offset, active bool) []place {
 	var places []place
+	p.broken, p.damaged = false, false
+	for from := int64(0); from >= 0; {
+		places = p.run(path, f, from, size, base, places)
+		from = p.damage(path, f, size, base, active)
+	}
+	return places
+}
+
+// run checks batches that follow one another without a break.
+func (p *partition) run(path string, f vfs.File, from, size int64, base kafka.Offset, places []place) []place {
 	s := p.scanner
-	s.Reset(f, 0, size)
+	s.Reset(f, from, size)
 	for s.Next() {
 		h := s.Header()
 		p.header(path, s.Position(), h, base)
@@ -55,26 +70,51 @@ func (p *partition) log(path string, f vfs.File, size int64, base kafka.Offset, 
 		if h.Magic >= record.MagicV2 && len(places) > 0 && (h.BaseOffset != p.end || h.Count != h.LastOffsetDelta+1) {
 			p.txns.gaps = true
 		}
+		p.producers = p.producers || h.HasProducerID() && h.LastOffset >= p.data.logStart[p.job.partition]
+		p.leaders = p.leaders || h.Magic >= record.MagicV2 && h.LeaderEpoch >= 0
 		places = append(places, place{s.Position(), h.LastOffset, h.MaxTimestamp})
 		p.end = max(p.end, h.LastOffset+1)
 	}
+	return places
+}
+
+// damage names what ended a run, and returns where the next good batch is; -1
+// when there is none.
+func (p *partition) damage(path string, f vfs.File, size int64, base kafka.Offset, active bool) int64 {
+	s := p.scanner
 	end := s.ValidEnd()
 	if s.Err() == nil && end == size {
-		return places
+		return -1
+	}
+	p.damaged = true
+	var corrupt *record.CorruptError
+	if s.Err() != nil && !errors.As(s.Err(), &corrupt) {
+		p.broken = true
+		p.add(Error, CodeUnreadable, path, end, "%v", reason(s.Err()))
+		return -1
 	}
 	severity := softened(active && p.recovered(p.end, active))
-	var corrupt *record.CorruptError
-	switch {
-	case s.Err() != nil && !errors.As(s.Err(), &corrupt):
-		p.add(Error, CodeUnreadable, path, end, "%v", reason(s.Err()))
-	case p.allZero(f, end, size):
+	if p.allZero(f, end, size) {
+		p.broken = true
 		p.add(severity, CodeTail, path, end, "%d zero bytes behind the last batch", size-end)
-	case s.Err() != nil:
-		p.add(severity, CodeFraming, path, end, "%d bytes that are no batch: %s %d", size-end, corrupt.Reason, corrupt.Found)
-	default:
-		p.add(severity, CodeTail, path, end, "%d bytes of a batch that is not whole", size-end)
+		return -1
 	}
-	return places
+	what := "a batch that is not whole"
+	if corrupt != nil {
+		what = fmt.Sprintf("%s %d", corrupt.Reason, corrupt.Found)
+	}
+	if at, first := p.nextGood(f, end+1, size, base); at >= 0 {
+		p.txns.gaps = true
+		p.add(Error, CodeFraming, path, end, "%d bytes that are no batch: %s; good ones follow from offset %d at byte %d on", at-end, what, first, at)
+		return at
+	}
+	p.broken = true
+	if corrupt != nil {
+		p.add(severity, CodeFraming, path, end, "%d bytes that are no batch: %s", size-end, what)
+	} else {
+		p.add(severity, CodeTail, path, end, "%d bytes of %s", size-end, what)
+	}
+	return -1
 }
 
 // header checks what the header of a batch says by itself and after the ones before.
@@ -125,6 +165,9 @@ func (p *partition) content(path string, s *record.Scanner) {
 	}
 	if p.o.Deep {
 		p.records(path, position, h, b)
+	}
+	if p.job.partition.Topic == kafka.ClusterMetadataTopic && !h.IsControl() {
+		p.metadataRecords(path, position, b)
 	}
 	if h.IsTransactional() {
 		p.transaction(h, b)

@@ -40,11 +40,20 @@ func newWorker(o *Options) *worker {
 type partition struct {
 	*worker
 	job
-	files  map[string]int64 // sizes by name
-	bases  []kafka.Offset   // of live .log files, rising
-	epochs []checkpoint.Epoch
+	files map[string]int64 // sizes by name
+	bases []kafka.Offset   // of live .log files, rising
+	// missing are the bases whose .log is gone from the middle, while other files
+	// of it are there.
+	missing map[kafka.Offset]bool
+	epochs  []checkpoint.Epoch
+	// epochsKnown: the file of leader epochs says something.
+	epochsKnown bool
 
 	end       kafka.Offset // of the log so far: the next offset
+	broken    bool         // the segment before ends in damage: what follows it is not known
+	damaged   bool         // a part of the segment is no batch
+	producers bool         // a producer id was seen at or above the log start
+	leaders   bool         // a leader epoch was seen
 	lastEpoch kafka.LeaderEpoch
 	txns      transactions
 }
@@ -64,7 +73,9 @@ func (w *worker) partition(j job) {
 		p.segment(base, i+1 == len(p.bases))
 	}
 	p.orphans()
+	p.strangers()
 	p.snapshots()
+	p.missingSnapshot()
 	p.checkEpochs()
 	p.checkOffsets()
 	p.checkTopicID()
@@ -93,7 +104,10 @@ func (p *partition) list() bool {
 	}
 	p.files = make(map[string]int64, len(entries))
 	for _, e := range entries {
-		if e.IsDir() {
+		if _, known := segment.ParseName(e.Name()); e.IsDir() && !known && !ofPartition(e.Name()) {
+			if p.only == "" {
+				p.add(Note, CodeUnknown, join(p.dir, e.Name()), -1, "a directory, which Kafka passes over")
+			}
 			continue
 		}
 		info, err := e.Info()
@@ -101,7 +115,7 @@ func (p *partition) list() bool {
 			continue // gone since: a broker is at work here
 		}
 		p.files[e.Name()] = info.Size()
-		if n, ok := segment.ParseName(e.Name()); ok && n.Suffix == "" && n.Ext == segment.LogExt {
+		if n, ok := segment.ParseName(e.Name()); ok && n.Suffix == "" && n.Ext == segment.LogExt && n.String() == e.Name() {
 			p.bases = append(p.bases, n.Base)
 		}
 	}
@@ -178,7 +192,7 @@ func (p *partition) orphans() {
 			p.add(Note, CodeLeftover, path, -1, "left by a deletion or compaction; a start removes it or puts it in place")
 		case n.Ext == segment.SnapshotExt || n.Ext == segment.LogExt:
 		default:
-			if _, exists := p.files[segment.Name(n.Base, segment.LogExt)]; !exists {
+			if _, exists := p.files[segment.Name(n.Base, segment.LogExt)]; !exists && !p.missing[n.Base] {
 				p.add(Warning, CodeNoLog, path, -1, "an index without its log; a start removes it")
 			}
 		}
@@ -188,8 +202,10 @@ func (p *partition) orphans() {
 func (p *partition) readEpochs() {
 	path := join(p.dir, checkpoint.EpochFile)
 	epochs, err := checkpoint.ReadEpochs(p.fs, path)
+	p.epochsKnown = err == nil && len(epochs) > 0
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
+			p.epochsKnown = true // it is broken, which is said here
 			p.add(Error, CodeCheckpoint, path, -1, "%v", reason(err))
 		}
 		return
@@ -205,6 +221,9 @@ func (p *partition) readEpochs() {
 
 // checkEpochs compares the epochs with the end of the log.
 func (p *partition) checkEpochs() {
+	if !p.epochsKnown && p.leaders && p.data.formatted && p.suffix == "" {
+		p.add(Warning, CodeNoEpochs, join(p.dir, checkpoint.EpochFile), -1, "missing or empty, but the batches have leader epochs; a start of varve reads them from the log, Kafka does not")
+	}
 	for i, e := range p.epochs {
 		if e.Start > p.end {
 			p.add(softened(p.unclean()), CodeEpochRange, join(p.dir, checkpoint.EpochFile), -1,
@@ -231,16 +250,17 @@ func (p *partition) checkOffsets() {
 	tp := p.job.partition
 	severity := softened(p.unclean())
 	for _, c := range []struct {
-		file   string
-		offset map[kafka.TopicPartition]kafka.Offset
-		what   string
+		file     string
+		offset   map[kafka.TopicPartition]kafka.Offset
+		what     string
+		severity Severity
 	}{
-		{checkpoint.RecoveryPointFile, p.data.recoveryPoint, "recovery point"},
-		{checkpoint.HighWatermarkFile, p.data.highWatermark, "high watermark"},
-		{checkpoint.LogStartFile, p.data.logStart, "log start offset"},
+		{checkpoint.RecoveryPointFile, p.data.recoveryPoint, "recovery point", Error}, // what is below it had reached the disk
+		{checkpoint.HighWatermarkFile, p.data.highWatermark, "high watermark", severity},
+		{checkpoint.LogStartFile, p.data.logStart, "log start offset", severity},
 	} {
 		if o, ok := c.offset[tp]; ok && o > p.end {
-			p.add(severity, CodeCheckpointLog, join(p.data.path, c.file), -1, "%v: %s %d, the log ends at %d", tp, c.what, o, p.end)
+			p.add(c.severity, CodeCheckpointLog, join(p.data.path, c.file), -1, "%v: %s %d, the log ends at %d", tp, c.what, o, p.end)
 		}
 	}
 }
@@ -263,7 +283,7 @@ func (p *partition) checkTopicID() {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		switch {
-		case topics == nil || p.suffix != "":
+		case p.suffix != "" || topics == nil && (!p.data.formatted || p.holdsNothing()):
 		case p.holdsNothing():
 			p.add(Warning, CodePartition, path, -1, "missing: the partition was still being created, it holds no record")
 		default:

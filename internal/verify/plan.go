@@ -28,9 +28,11 @@ type dataDir struct {
 	formatted     bool // has meta.properties
 	clean         bool // has the clean-shutdown marker
 	inUse         bool // a broker is at work here
+	used          bool // has partitions besides the metadata log
 	recoveryPoint map[kafka.TopicPartition]kafka.Offset
 	logStart      map[kafka.TopicPartition]kafka.Offset
 	highWatermark map[kafka.TopicPartition]kafka.Offset
+	cleaned       map[kafka.TopicPartition]kafka.Offset
 	topics        *topics // of the cluster metadata; nil when there is none
 }
 
@@ -140,15 +142,18 @@ func (p *planner) dataDir(path string) *dataDir {
 		d.inUse = true
 		p.add(Note, CodeInUse, path, -1, "a broker is at work here: what it is writing at this moment may not be whole, and is not reported")
 	}
-	_, err = p.fs.Stat(join(path, checkpoint.CleanShutdownFile))
-	d.clean = err == nil
+	info, err := p.fs.Stat(join(path, checkpoint.CleanShutdownFile))
+	d.clean = err == nil && info.Mode().IsRegular()
+	if errors.Is(err, fs.ErrNotExist) && d.formatted && !d.inUse {
+		p.add(Note, CodeCleanMarker, join(path, checkpoint.CleanShutdownFile), -1, "missing: not stopped cleanly, a start recovers what lies above the recovery points")
+	}
 	for _, name := range []string{checkpoint.MetaFile, checkpoint.CleanShutdownFile} {
 		p.rootFile(join(path, name), name)
 	}
 	d.recoveryPoint = p.offsets(join(path, checkpoint.RecoveryPointFile))
 	d.logStart = p.offsets(join(path, checkpoint.LogStartFile))
 	d.highWatermark = p.offsets(join(path, checkpoint.HighWatermarkFile))
-	p.offsets(join(path, checkpoint.CleanerFile))
+	d.cleaned = p.offsets(join(path, checkpoint.CleanerFile))
 	return d
 }
 
@@ -247,6 +252,9 @@ func (p *planner) partitions(d *dataDir) (any bool) {
 	for _, e := range entries {
 		if !e.IsDir() {
 			any = any || checkpointName(e.Name())
+			if d.formatted {
+				p.rootEntry(join(d.path, e.Name()), e.Name(), e.Type().IsRegular())
+			}
 			continue
 		}
 		if e.Name() == "remote-log-index-cache" {
@@ -267,12 +275,41 @@ func (p *planner) partitions(d *dataDir) (any bool) {
 	if _, err := p.fs.Stat(join(d.path, bootstrapFile)); err == nil {
 		p.jobs = append(p.jobs, job{dir: d.path, only: bootstrapFile, data: d})
 	}
+	for tp := range here {
+		d.used = d.used || tp.Topic != kafka.ClusterMetadataTopic
+	}
+	if d.clean && len(here) > 0 {
+		p.noCheckpoints(d)
+	}
 	for tp := range d.recoveryPoint {
 		if !here[tp] {
 			p.add(Note, CodeCheckpointLog, join(d.path, checkpoint.RecoveryPointFile), -1, "names %v, which is not here", tp)
 		}
 	}
 	return any
+}
+
+// noCheckpoints misses the checkpoints that a clean stop writes. Without them a
+// start does more, and knows less: deleted records inside a first segment come back.
+func (p *planner) noCheckpoints(d *dataDir) {
+	for _, c := range []struct{ name, without string }{
+		{checkpoint.RecoveryPointFile, "a start reads every log from its beginning"},
+		{checkpoint.LogStartFile, "records that were deleted inside a first segment come back"},
+		{checkpoint.HighWatermarkFile, "the high watermark of a log with one replica is its end, of others it is found anew"},
+	} {
+		path := join(d.path, c.name)
+		info, err := p.fs.Stat(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			p.add(Warning, CodeNoCheckpoint, path, -1, "missing after a clean stop: %s", c.without)
+		case err == nil && info.Size() == 0 && info.Mode().IsRegular() && c.name != checkpoint.HighWatermarkFile:
+			p.add(Warning, CodeNoCheckpoint, path, -1, "empty after a clean stop: %s", c.without)
+		}
+	}
+	path := join(d.path, checkpoint.CleanerFile)
+	if _, err := p.fs.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		p.add(Note, CodeNoCheckpoint, path, -1, "missing: compacted logs are compacted from their beginning")
+	}
 }
 
 // checkpointName reports whether the root of a data directory alone has a file

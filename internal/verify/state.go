@@ -56,7 +56,7 @@ func (p *partition) snapshot(name string, offset kafka.Offset) {
 		return
 	}
 	if offset > p.end {
-		p.add(severity, CodeSnapshotRange, path, -1, "the log ends at %d", p.end)
+		p.add(softened(p.recovered(p.end, true)), CodeSnapshotRange, path, -1, "the log ends at %d", p.end)
 	}
 	for i, e := range entries {
 		if e.LastOffset >= offset || e.TxnFirstOffset >= offset {
@@ -69,16 +69,30 @@ func (p *partition) snapshot(name string, offset kafka.Offset) {
 // kraft checks what only the metadata log has.
 func (p *partition) kraft() {
 	p.quorumState()
+	newest := kafka.Offset(-1)
 	for _, name := range p.sorted(func(name string) bool { return strings.HasSuffix(name, segment.KraftExt) }) {
 		p.kraftSnapshot(name)
+		if end, _, err := snapshotID(name); err == nil {
+			newest = max(newest, end)
+		}
+	}
+	if len(p.bases) > 0 && p.bases[0] > max(newest, 0) {
+		p.add(Error, CodeKRaftSnapshot, p.dir, -1, "the log starts at offset %d and no snapshot reaches it: a broker does not start", p.bases[0])
+	}
+	if len(p.bases) == 0 && newest >= 0 && (newest > 0 || p.data.used) {
+		p.add(Error, CodeNoMetadata, join(p.dir, segment.Name(0, segment.LogExt)), -1,
+			"missing: there are snapshots up to offset %d alone, and what was changed behind it is not known", newest)
 	}
 }
 
 func (p *partition) quorumState() {
+	path := join(p.dir, checkpoint.QuorumStateFile)
 	if _, ok := p.files[checkpoint.QuorumStateFile]; !ok {
+		if p.end > 0 && !p.holdsNothing() {
+			p.add(Warning, CodeQuorumState, path, -1, "missing: a start takes the epoch of the log, which is right for one voter only")
+		}
 		return
 	}
-	path := join(p.dir, checkpoint.QuorumStateFile)
 	if _, err := checkpoint.ReadQuorumState(p.fs, path); err != nil {
 		p.add(Error, CodeQuorumState, path, -1, "%v", reason(err))
 	}
@@ -140,8 +154,15 @@ func (p *partition) controlType(b []byte) record.ControlType {
 
 // topics are the topics of the cluster metadata.
 type topics struct {
-	byName map[string]kafka.TopicID
-	byID   map[kafka.TopicID]bool
+	byName  map[string]kafka.TopicID
+	byID    map[kafka.TopicID]bool
+	compact map[string]bool // by topic; "" is the default of the brokers
+}
+
+// compacts reports whether the topic, or every one, may be compacted.
+func (t *topics) compacts(name string) bool {
+	own, set := t.compact[name]
+	return own || !set && t.compact[""]
 }
 
 func (t *topics) id(name string) (kafka.TopicID, bool) {
@@ -171,7 +192,7 @@ func loadTopics(fsys vfs.FS, dir string) *topics {
 			snapshot = e.Name()
 		}
 	}
-	t := &topics{byName: map[string]kafka.TopicID{}, byID: map[kafka.TopicID]bool{}}
+	t := &topics{byName: map[string]kafka.TopicID{}, byID: map[kafka.TopicID]bool{}, compact: map[string]bool{}}
 	var end kafka.Offset
 	if snapshot != "" {
 		if end, _, err = snapshotID(snapshot); err != nil || !t.replay(fsys, join(dir, snapshot), 0) {
@@ -227,13 +248,51 @@ func (t *topics) apply(value []byte) bool {
 	case *metadata.TopicRecord:
 		t.byName[r.Name] = r.TopicID
 		t.byID[r.TopicID] = true
+	case *metadata.ConfigRecord:
+		t.policy(r)
 	case *metadata.RemoveTopicRecord:
 		delete(t.byID, r.TopicID)
 		for name, id := range t.byName {
 			if id == r.TopicID {
 				delete(t.byName, name)
+				delete(t.compact, name)
 			}
 		}
 	}
 	return true
+}
+
+// policy notes what is compacted.
+func (t *topics) policy(r *metadata.ConfigRecord) {
+	name := ""
+	switch {
+	case r.ResourceType == metadata.ResourceTopic && r.Name == "cleanup.policy":
+		name = r.ResourceName
+	case r.ResourceType == metadata.ResourceBroker && r.Name == "log.cleanup.policy":
+	default:
+		return
+	}
+	if r.Value == nil {
+		delete(t.compact, name)
+		return
+	}
+	t.compact[name] = strings.Contains(*r.Value, "compact")
+}
+
+// metadataRecords decodes the records of a batch of the metadata log, or of a
+// snapshot of it: a controller does not start on one that it cannot read.
+func (p *partition) metadataRecords(path string, position int64, b []byte) {
+	err := p.it.Reset(b, &p.dec)
+	for err == nil && p.it.Next() {
+		r := p.it.Record()
+		if _, _, err := metadata.DecodeRecord(r.Value); err != nil {
+			p.add(Error, CodeMetadata, path, position, "offset %d: %v", r.Offset, err)
+		}
+	}
+	if err == nil {
+		err = p.it.Err()
+	}
+	if err != nil {
+		p.add(Error, CodeMetadata, path, position, "%v", err)
+	}
 }
