@@ -28,7 +28,6 @@ type dataDir struct {
 	formatted     bool // has meta.properties
 	clean         bool // has the clean-shutdown marker
 	inUse         bool // a broker is at work here
-	used          bool // has partitions besides the metadata log
 	recoveryPoint map[kafka.TopicPartition]kafka.Offset
 	logStart      map[kafka.TopicPartition]kafka.Offset
 	highWatermark map[kafka.TopicPartition]kafka.Offset
@@ -274,9 +273,6 @@ func (p *planner) partitions(d *dataDir) (any bool) {
 	}
 	if _, err := p.fs.Stat(join(d.path, bootstrapFile)); err == nil {
 		p.jobs = append(p.jobs, job{dir: d.path, only: bootstrapFile, data: d})
-	}
-	for tp := range here {
-		d.used = d.used || tp.Topic != kafka.ClusterMetadataTopic
 	}
 	if d.clean && len(here) > 0 {
 		p.noCheckpoints(d)

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -79,10 +80,44 @@ func (p *partition) kraft() {
 	if len(p.bases) > 0 && p.bases[0] > max(newest, 0) {
 		p.add(Error, CodeKRaftSnapshot, p.dir, -1, "the log starts at offset %d and no snapshot reaches it: a broker does not start", p.bases[0])
 	}
-	if len(p.bases) == 0 && newest >= 0 && (newest > 0 || p.data.used) {
+	if len(p.bases) == 0 && newest >= 0 && (newest > 0 || p.used()) {
 		p.add(Error, CodeNoMetadata, join(p.dir, segment.Name(0, segment.LogExt)), -1,
 			"missing: there are snapshots up to offset %d alone, and what was changed behind it is not known", newest)
 	}
+}
+
+// used reports whether a partition beside the metadata log holds records: the
+// directory is more than formatted.
+func (p *partition) used() bool {
+	root := filepath.Dir(p.dir)
+	dirs, err := p.fs.ReadDir(root)
+	if err != nil {
+		return false
+	}
+	for _, d := range dirs {
+		if tp, _, ok := parseDir(d.Name()); !ok || !d.IsDir() || tp.Topic == kafka.ClusterMetadataTopic {
+			continue
+		}
+		files, err := p.fs.ReadDir(join(root, d.Name()))
+		if err != nil {
+			continue
+		}
+		for _, f := range files {
+			if n, ok := segment.ParseName(f.Name()); ok && n.Ext == segment.LogExt && p.fileSize(join(root, d.Name()), f.Name()) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// fileSize is 0 for a file that is gone, or cannot be asked.
+func (p *partition) fileSize(dir, name string) int64 {
+	info, err := p.fs.Stat(join(dir, name))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
 }
 
 func (p *partition) quorumState() {
