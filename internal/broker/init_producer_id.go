@@ -56,7 +56,7 @@ func (b *Broker) initProducerID(_ *Context, q *kmsg.InitProducerIDRequest) *kmsg
 	}
 	id, err := b.producerIDs.take(b.opts.Controller)
 	if err != nil {
-		b.log.Error("producer id refused", "error", err)
+		b.log.Error("producer id refused", "err", err)
 		answer.ErrorCode = int16(kafka.ErrCoordinatorLoadInProgress) // retriable, as while Kafka waits for its first block
 		return answer
 	}

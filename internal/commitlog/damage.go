@@ -14,8 +14,7 @@ func (l *Log) watch(o *segment.Options) {
 			"position", d.Position, "offset", d.First, "reason", d.Reason, "found", d.Found, "expected", d.Want)
 	}
 	o.OnRebuilt = func(r segment.Rebuilt) {
-		l.logger.Warn("index rebuilt", "event", "index-rebuilt", "topic", l.partition.Topic, "partition", l.partition.Partition,
-			"file", r.Path, "reason", r.Reason, "entries", r.Entries, "durationMs", r.Duration, "inMemory", r.InMemory)
+		l.say(slog.LevelWarn, "index rebuilt", "event", "index-rebuilt", "file", r.Path, "reason", r.Reason, "entries", r.Entries, "durationMs", r.Duration, "inMemory", r.InMemory)
 	}
 	o.OnRebuildError = func(err error) { l.noteSync("rebuild index", err) }
 	o.OnFault = func(path string, page int64, write bool, err error) {
@@ -23,6 +22,6 @@ func (l *Log) watch(o *segment.Options) {
 		if write {
 			what = "mapped page cannot be written"
 		}
-		l.logger.Error(what, "event", "map-fault", "topic", l.partition.Topic, "partition", l.partition.Partition, "file", path, "page", page, "err", err)
+		l.say(slog.LevelError, what, "event", "map-fault", "file", path, "page", page, "err", err)
 	}
 }

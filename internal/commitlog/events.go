@@ -15,9 +15,16 @@ type Event struct {
 	Detail string // the attributes, or a sentence
 }
 
+// say writes a record about the log: the attributes that say whose it is come
+// first, an error is called "err".
+func (l *Log) say(level slog.Level, message string, attrs ...any) {
+	args := append([]any{"topic", l.partition.Topic, "partition", l.partition.Partition}, attrs...)
+	l.logger.Log(context.Background(), level, message, args...)
+}
+
 // event tells of what load found and did: one log record and one call.
 func (l *Log) event(name, file, detail string) {
-	l.logger.Warn(detail, "event", name, "topic", l.partition.Topic, "partition", l.partition.Partition, "file", file)
+	l.say(slog.LevelWarn, strings.ReplaceAll(name, "-", " "), "event", name, "file", file, "reason", detail)
 	if l.opts.OnEvent != nil {
 		l.opts.OnEvent(Event{Name: name, File: file, Detail: detail})
 	}
@@ -26,8 +33,7 @@ func (l *Log) event(name, file, detail string) {
 // report is event for the events that have attributes of their own
 // (docs/operations.md).
 func (l *Log) report(level slog.Level, name, message, file string, attrs ...any) {
-	args := append([]any{"event", name, "topic", l.partition.Topic, "partition", l.partition.Partition, "file", file}, attrs...)
-	l.logger.Log(context.Background(), level, message, args...)
+	l.say(level, message, append([]any{"event", name, "file", file}, attrs...)...)
 	if l.opts.OnEvent == nil {
 		return
 	}

@@ -3,6 +3,7 @@ package commitlog
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"syscall"
 
 	"github.com/varvelog/varve/internal/vfs"
@@ -64,7 +65,7 @@ func (l *Log) fail(what string, err error) error {
 		l.opts.Offline.CompareAndSwap(nil, &failed) // at once: from here on no log of the directory writes
 	}
 	if l.failure.CompareAndSwap(nil, &failed) {
-		l.logger.Error("log is offline", "partition", l.partition, "dir", l.Dir(), "error", failed)
+		l.say(slog.LevelError, "log is offline", "dir", l.Dir(), "err", failed)
 		if l.opts.OnFailure != nil {
 			go l.opts.OnFailure(failed)
 		}

@@ -190,7 +190,7 @@ func (ld *loader) loadSegments() error {
 		if n.Ext == segment.SnapshotExt {
 			continue // of a clean stop, perhaps: see RemoveStray
 		}
-		l.logger.Warn("orphaned index removed", "partition", l.partition, "file", n.String())
+		l.say(slog.LevelWarn, "orphaned index removed", "file", l.path(n.String()))
 		if err := ld.remove(n); err != nil {
 			return err
 		}
@@ -366,7 +366,11 @@ func (ld *loader) discard(gone []*segment.Segment) error {
 	defer l.mu.Unlock()
 	var err error
 	for _, s := range gone {
-		err = errors.Join(err, l.discardLocked(l.producers, s))
+		if derr := l.discardLocked(l.producers, s); derr != nil {
+			err = errors.Join(err, derr)
+			continue
+		}
+		err = errors.Join(err, s.Retire()) // closed, should nobody come to unlink it
 	}
 	ld.after = append(ld.after, func() { l.unlinkLater(gone) })
 	return err
@@ -402,7 +406,7 @@ func (ld *loader) epochsMissing(list *segmentList) bool {
 // a log with a hole in it. Below keep nothing is cut.
 func (ld *loader) recoverSegment(s *segment.Segment, later []*segment.Segment, keep kafka.Offset) (found segment.Recovered, err error) {
 	l := ld.l
-	l.logger.Debug("recovering segment", "partition", l.partition, "base", s.BaseOffset())
+	l.say(slog.LevelDebug, "recovering segment", "base", s.BaseOffset())
 	st, err := ld.producersAt(s.BaseOffset())
 	if err != nil {
 		return found, err
@@ -468,7 +472,7 @@ func (ld *loader) producersAt(base kafka.Offset) (*producer.State, error) {
 // could not be written is found anew at the next start.
 func (ld *loader) withoutRoom(what string, err error) error {
 	if vfs.IsFull(err) {
-		ld.l.logger.Warn("not written: the disk is full", "partition", ld.l.partition, "what", what, "error", err)
+		ld.l.say(slog.LevelWarn, "not written: the disk is full", "what", what, "err", err)
 		return nil
 	}
 	return err
@@ -478,7 +482,7 @@ func (ld *loader) withoutRoom(what string, err error) error {
 func (l *Log) snapshot(st *producer.State) error {
 	_, err := st.TakeSnapshot(true)
 	if vfs.IsFull(err) {
-		l.logger.Warn("no producer snapshot: the disk is full", "partition", l.partition, "offset", st.MapEnd(), "error", err)
+		l.say(slog.LevelWarn, "no producer snapshot: the disk is full", "offset", st.MapEnd(), "err", err)
 		return nil
 	}
 	return err

@@ -3,6 +3,7 @@ package commitlog
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 
 	"github.com/varvelog/varve/internal/index"
 	"github.com/varvelog/varve/internal/kafka"
@@ -135,8 +136,7 @@ func (l *Log) warnOfFuture(s *segment.Segment, largest, now kafka.Timestamp) {
 	if l.future.Swap(base) == base {
 		return
 	}
-	l.logger.Warn("records from the future keep a segment", "event", "future-timestamp", "topic", l.partition.Topic, "partition", l.partition.Partition,
-		"file", s.Path(), "timestamp", int64(largest), "aheadMs", largest.Since(now),
+	l.say(slog.LevelWarn, "records from the future keep a segment", "event", "future-timestamp", "file", s.Path(), "timestamp", int64(largest), "aheadMs", largest.Since(now),
 		"hint", "it and the segments behind it are not deleted by age before then; delete-records removes them, message.timestamp.after.max.ms refuses such records")
 }
 
@@ -225,7 +225,7 @@ func (l *Log) removeLocked(gone []*segment.Segment) (removed int, err error) {
 		// Closed when the last reader is done, and not when the delay has passed: a
 		// stop in between forgets the delay.
 		if err := s.Retire(); err != nil {
-			l.logger.Warn("deleted segment", "partition", l.partition, "base", s.BaseOffset(), "error", err)
+			l.say(slog.LevelWarn, "deleted segment", "base", s.BaseOffset(), "err", err)
 		}
 	}
 	l.after = append(l.after, func() { l.unlinkLater(gone[:removed]) })
@@ -266,11 +266,11 @@ func (l *Log) unlinkLater(gone []*segment.Segment) {
 	unlink := func() {
 		for _, s := range gone {
 			if err := s.Delete(); err != nil {
-				l.logger.Warn("deleted segment", "partition", l.partition, "base", s.BaseOffset(), "error", err)
+				l.say(slog.LevelWarn, "deleted segment", "base", s.BaseOffset(), "err", err)
 			}
 			name := producer.SnapshotName(s.BaseOffset()) + segment.DeletedSuffix
 			if err := l.fs.Remove(l.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				l.logger.Warn("deleted producer snapshot", "partition", l.partition, "file", name, "error", err)
+				l.say(slog.LevelWarn, "deleted producer snapshot", "file", l.path(name), "err", err)
 			}
 		}
 	}

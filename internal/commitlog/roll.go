@@ -3,6 +3,7 @@ package commitlog
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/producer"
@@ -48,7 +49,7 @@ func (l *Log) rollLocked(base kafka.Offset) (*segment.Segment, error) {
 		if err = l.writeErrorLocked("producer snapshot", err); !errors.Is(err, ErrFull) {
 			return nil, err
 		}
-		l.logger.Warn("no producer snapshot: the disk is full", "partition", l.partition, "offset", base)
+		l.say(slog.LevelWarn, "no producer snapshot: the disk is full", "offset", base)
 	}
 	dir := l.Dir()
 	l.backgroundLocked(func() {
@@ -92,6 +93,8 @@ func (l *Log) succeedLocked(old *segment.Segment, base kafka.Offset) (*segment.S
 	if err := old.Seal(); err != nil {
 		if mayGoOn(err) {
 			err = errors.Join(err, created.Delete(), old.Activate())
+		} else {
+			err = errors.Join(err, created.Abandon())
 		}
 		return nil, l.writeErrorLocked("seal", err)
 	}
@@ -133,7 +136,7 @@ func (l *Log) segmentOptions() segment.Options {
 	o := segment.Options{
 		IndexInterval: int64(c.IndexInterval), MaxIndexBytes: int(c.SegmentIndexBytes),
 		Now: l.now(), SegmentBytes: int64(c.SegmentBytes), Files: l.opts.Files,
-		OnError: func(err error) { l.logger.Warn("deleted segment", "partition", l.partition, "error", err) },
+		OnError: func(err error) { l.say(slog.LevelWarn, "deleted segment", "err", err) },
 	}
 	l.watch(&o)
 	if limit := min(c.SegmentJitterMs, c.SegmentMs); limit > 0 && l.opts.Jitter != nil {

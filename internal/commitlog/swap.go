@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -169,12 +170,19 @@ func (ld *loader) completeSwaps(swaps []segment.FileName) error {
 
 // split replaces a segment whose offsets are too far apart for one base by
 // several (KAFKA-6264), batch for batch.
-func (ld *loader) split(s *segment.Segment) error {
+func (ld *loader) split(s *segment.Segment) (err error) {
 	l := ld.l
 	var parts []*segment.Segment
+	defer func() {
+		if err != nil {
+			for _, open := range append(parts, s) {
+				err = errors.Join(err, open.Abandon())
+			}
+		}
+	}()
 	var part *segment.Segment
 	var bytes int64
-	_, err := s.Scan(0, s.Size(), func(h *record.Header, b []byte, _ int64) error {
+	_, err = s.Scan(0, s.Size(), func(h *record.Header, b []byte, _ int64) error {
 		if part == nil || h.LastOffset-part.BaseOffset() > math.MaxInt32 {
 			var err error
 			if part, err = l.NewCleanedSegment(h.BaseOffset); err != nil {
@@ -286,6 +294,9 @@ func (l *Log) ReplaceSegments(generation uint64, cleaned, old []*segment.Segment
 	slices.SortFunc(segs, func(a, b *segment.Segment) int { return cmp.Compare(a.BaseOffset(), b.BaseOffset()) })
 	l.segments.Store(newSegmentList(segs))
 	if err := l.retireLocked(old, newSegmentList(cleaned), ends); err != nil {
+		for _, s := range old {
+			err = errors.Join(err, s.Retire())
+		}
 		return l.fail("replace segments", err)
 	}
 	if err := l.finishSwap(cleaned); err != nil {
@@ -310,7 +321,7 @@ func (l *Log) retireLocked(old []*segment.Segment, cleaned *segmentList, ends []
 			return err
 		}
 		if err := s.Retire(); err != nil {
-			l.logger.Warn("replaced segment", "partition", l.partition, "base", base, "error", err)
+			l.say(slog.LevelWarn, "replaced segment", "base", base, "err", err)
 		}
 		// At load a swap removes what is numbered within it; the others go here.
 		i := cleaned.floor(base)

@@ -3,6 +3,7 @@ package commitlog
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 
@@ -62,8 +63,7 @@ func (l *Log) analyze(in *incoming, buf []byte, epoch kafka.LeaderEpoch) error {
 		}
 		if in.origin == Replication && h.LeaderEpoch > epoch && epoch != kafka.NoLeaderEpoch {
 			// Written by a later leader than the one asked: fetched again from it (KAFKA-18723).
-			l.logger.Warn("batch skipped: its leader epoch is above the replica's",
-				"partition", l.partition, "offset", h.BaseOffset, "epoch", h.LeaderEpoch, "replica", epoch)
+			l.say(slog.LevelWarn, "batch skipped: its leader epoch is above the replica's", "offset", h.BaseOffset, "epoch", h.LeaderEpoch, "replica", epoch)
 			break
 		}
 		if in.batches == 0 {

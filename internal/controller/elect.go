@@ -146,7 +146,7 @@ func (c *Controller) placeNew(topics ...string) {
 		}
 	}
 	if err := c.PlaceReplicas(placements); err != nil {
-		c.cfg.Logger.Warn("directories of new partitions not recorded", "topics", topics, "error", err)
+		c.cfg.Logger.Warn("directories of new partitions not recorded", "topics", topics, "err", err)
 	}
 }
 

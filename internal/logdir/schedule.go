@@ -181,7 +181,7 @@ func (m *Manager) retain() {
 		if n, err := p.log.DeleteOldSegments(); err != nil {
 			m.report(p, "retention", err)
 		} else if n > 0 {
-			m.o.Logger.Info("segments deleted", "partition", p.tp, "segments", n, "logStartOffset", p.log.StartOffset())
+			m.o.Logger.Info("segments deleted", "topic", p.tp.Topic, "partition", p.tp.Partition, "segments", n, "logStartOffset", p.log.StartOffset())
 		}
 	})
 }
@@ -220,5 +220,5 @@ func (m *Manager) report(p *partition, task string, err error) {
 	if errors.Is(err, commitlog.ErrClosed) || errors.Is(err, segment.ErrClosed) {
 		return
 	}
-	m.o.Logger.Error("background task failed", "task", task, "partition", p.tp, "err", err)
+	m.o.Logger.Error("background task failed", "task", task, "topic", p.tp.Topic, "partition", p.tp.Partition, "err", err)
 }

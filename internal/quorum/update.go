@@ -202,11 +202,11 @@ func (q *Quorum) failLocked(err error) {
 	}
 	q.queue = nil
 	if errors.Is(err, commitlog.ErrFull) {
-		q.o.Logger.Error("metadata log: disk full, records refused", "offset", q.head.End, "error", err)
+		q.o.Logger.Error("metadata log: disk full, records refused", "offset", q.head.End, "err", err)
 		return
 	}
 	q.failed = err
-	q.o.Logger.Error("metadata log failed", "offset", q.head.End, "error", err)
+	q.o.Logger.Error("metadata log failed", "offset", q.head.End, "err", err)
 	if q.o.OnFailure != nil {
 		go q.o.OnFailure(err)
 	}
