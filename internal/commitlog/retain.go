@@ -221,13 +221,7 @@ func (l *Log) removeLocked(gone []*segment.Segment) (removed int, err error) {
 		removed++
 	}
 	l.segments.Store(l.segments.Load().without(gone[:removed]))
-	for _, s := range gone[:removed] {
-		// Closed when the last reader is done, and not when the delay has passed: a
-		// stop in between forgets the delay.
-		if err := s.Retire(); err != nil {
-			l.say(slog.LevelWarn, "deleted segment", "base", s.BaseOffset(), "err", err)
-		}
-	}
+	l.retireAll(gone[:removed])
 	l.after = append(l.after, func() { l.unlinkLater(gone[:removed]) })
 	return removed, l.writeErrorLocked("delete segment", err)
 }

@@ -2,6 +2,7 @@ package commitlog
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/varvelog/varve/internal/kafka"
@@ -26,7 +27,7 @@ func (l *Log) TruncateTo(offset kafka.Offset) (cut bool, err error) {
 		return false, nil
 	}
 	if hw := l.highWatermark.get(); offset < hw {
-		l.logger.Warn("truncated below the high watermark", "partition", l.partition, "offset", offset, "highWatermark", hw)
+		l.say(slog.LevelWarn, "truncated below the high watermark", "offset", offset, "highWatermark", hw)
 	}
 	if err := l.lowerRecoveryPoint(offset); err != nil {
 		return false, err
@@ -69,7 +70,9 @@ func (l *Log) truncateLocked(list *segmentList, offset kafka.Offset) error {
 	l.start.set(min(l.start.get(), offset))
 	l.segments.Store(kept)
 	l.end.store(offset, kept.active().BaseOffset(), kept.active().Size())
-	if err := l.dropLocked(gone); err != nil {
+	err := l.dropLocked(gone)
+	l.retireAll(gone)
+	if err != nil {
 		return err
 	}
 	active := kept.active()
@@ -99,6 +102,16 @@ func (l *Log) dropLocked(gone []*segment.Segment) error {
 		}
 	}
 	return nil
+}
+
+// retireAll closes segments that have left the log once their readers are done,
+// and not when the delay of their unlinking has passed: a stop in between forgets it.
+func (l *Log) retireAll(gone []*segment.Segment) {
+	for _, s := range gone {
+		if err := s.Retire(); err != nil {
+			l.say(slog.LevelWarn, "deleted segment", "base", s.BaseOffset(), "err", err)
+		}
+	}
 }
 
 // truncatedLocked makes a truncation durable before anything is appended: what
@@ -143,6 +156,7 @@ func (l *Log) truncateFullyLocked(offset, start kafka.Offset) error {
 	l.end.store(offset, offset, 0)
 	l.highWatermark.set(offset)
 	l.segments.Store(newSegmentList([]*segment.Segment{created}))
+	l.retireAll(gone)
 	l.recoveryPoint.set(min(l.recoveryPoint.get(), offset))
 	if l.epochs.clear() {
 		if err := l.writeEpochs(); err != nil {

@@ -39,10 +39,12 @@ func (m *Manager) Close(brokerEpoch int64) error {
 }
 
 func (m *Manager) closeDir(d *dir, brokerEpoch int64) error {
-	if err := d.err(); err != nil {
+	defer func() {
 		for _, p := range m.partitions(d) {
-			_ = p.log.Abandon() // closes the files as they are; nothing is written
+			_ = p.log.Abandon() // what was not closed cleanly is closed as it is; nothing is written
 		}
+	}()
+	if err := d.err(); err != nil {
 		return err
 	}
 	if !m.loaded.Load() {

@@ -320,7 +320,7 @@ func (m *Manager) publish(list []NewPartition, made []*partition, out []Created)
 			continue
 		}
 		if err := p.dir.err(); err != nil {
-			out[i].Err = fmt.Errorf("create %s: %w", list[i].Partition, err)
+			out[i].Err = fmt.Errorf("create %s: %w", list[i].Partition, errors.Join(err, p.log.Abandon()))
 			continue
 		}
 		m.mu.Lock()

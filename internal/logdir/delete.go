@@ -81,6 +81,8 @@ func (m *Manager) forgetLocked(tp kafka.TopicPartition) *dir {
 // deleteOne renames the directory, durably. An offline directory is left as it is: the
 // partition is stray or deleted by name after the next start.
 func (m *Manager) deleteOne(p *partition) error {
+	// Whatever comes of it, nobody else knows of the log any more.
+	defer func() { _ = p.log.Abandon() }()
 	if err := p.dir.err(); err != nil {
 		return err
 	}
@@ -90,7 +92,7 @@ func (m *Manager) deleteOne(p *partition) error {
 		if errors.Is(err, commitlog.ErrFull) {
 			// No room for the name: the next start, or who creates the name
 			// again, sees by the topic id that it is over.
-			return errors.Join(err, p.log.Abandon())
+			return err
 		}
 		m.goOffline(p.dir, "delete", err)
 		return err

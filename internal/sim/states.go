@@ -303,12 +303,17 @@ func (s *state) replay() string {
 
 // check opens the directories and holds them against the model. opened is
 // called when recovery is over and nothing else was done.
-func (m *moment) check(fsys vfs.FS, disk *memfs.FS, whole bool, rng *rand.Rand, opened func()) error {
+func (m *moment) check(fsys vfs.FS, disk *memfs.FS, whole bool, rng *rand.Rand, opened func()) (err error) {
 	dirs, err := m.open(fsys, nil)
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	defer dirs.Close(9)
+	defer func() {
+		cerr := dirs.Close(9)
+		if open := disk.InUse(); err == nil && len(open) > 0 {
+			err = fmt.Errorf("left open by the stop (%w): %s", cerr, strings.Join(open, ", "))
+		}
+	}()
 	opened()
 	if err := m.judge(dirs, whole, rng); err != nil {
 		return err

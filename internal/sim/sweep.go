@@ -177,6 +177,9 @@ func runSweep(t *testing.T, s script, o SweepOptions, f fault, at int) *sweepRun
 		s.run(w)
 		w.stop()
 		r.broken = w.broken
+		if open := w.disk.InUse(); len(open) > 0 && r.broken == nil {
+			r.broken = fmt.Errorf("left open by the stop: %s", strings.Join(open, ", "))
+		}
 		r.m = w.moment()
 		r.disk = w.disk.Crash(memfs.KeepAll())
 		if r.syncFailed != "" {

@@ -262,9 +262,6 @@ func (w *world) create(tp kafka.TopicPartition) {
 
 // dropTopic removes a topic from the metadata, and then its partitions.
 func (w *world) dropTopic(name string) {
-	if w.m == nil {
-		return
-	}
 	w.mu.Lock()
 	delete(w.topics, name)
 	var gone []kafka.TopicPartition
@@ -275,6 +272,9 @@ func (w *world) dropTopic(name string) {
 		}
 	}
 	w.mu.Unlock()
+	if w.m == nil {
+		return // what it left is found by the next start
+	}
 	w.check("delete "+name, w.m.Delete(gone...))
 	synctest.Wait()
 }

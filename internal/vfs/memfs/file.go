@@ -402,5 +402,6 @@ func (h *handle) Close() error {
 	}
 	defer h.fs.mu.Unlock()
 	h.closed = true
+	delete(h.fs.handles, h)
 	return nil
 }

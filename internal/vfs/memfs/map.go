@@ -32,7 +32,9 @@ func (h *handle) Map(size int, mode vfs.MapMode) (vfs.Map, error) {
 	}
 	f.maps++
 	f.mapped = max(f.mapped, int64(size))
-	return &mapping{handle: h, data: f.buf[:size:size]}, nil
+	m := &mapping{handle: h, data: f.buf[:size:size]}
+	h.fs.mapped[m] = struct{}{}
+	return m, nil
 }
 
 // alias moves the first pages of the current view into buf.
@@ -102,6 +104,7 @@ func (m *mapping) Unmap() error {
 		return nil
 	}
 	m.data = nil
+	delete(h.fs.mapped, m)
 	if h.file.maps--; h.file.maps == 0 {
 		h.file.unalias()
 	}

@@ -7,7 +7,7 @@
 // may be written back and its neighbour not, a size may survive without the bytes,
 // a rename is done or not but never half. What it does not model: two versions of
 // one unsynced page (only the last can survive), a store through a map into a hole of
-// a full disk, and descriptors.
+// a full disk, and a limit of descriptors.
 //
 // Before it on the path: package vfs. After it: tests of every storage package.
 package memfs
@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"sort"
 	"sync"
 	"syscall"
@@ -34,13 +35,39 @@ type FS struct {
 	used  int64 // pages with a block; guarded by mu
 	limit int64 // pages there are; 0 means no limit
 	now   func() time.Time
+
+	handles map[*handle]struct{}  // that are open; guarded by mu
+	mapped  map[*mapping]struct{} // that are not unmapped; guarded by mu
 }
 
 var _ vfs.FS = (*FS)(nil)
 
 // New returns an empty disk without a size limit, whose root is durable.
 func New() *FS {
-	return &FS{root: newDir(), locks: map[string]bool{}, now: time.Now}
+	return &FS{
+		root: newDir(), locks: map[string]bool{}, now: time.Now,
+		handles: map[*handle]struct{}{}, mapped: map[*mapping]struct{}{},
+	}
+}
+
+// InUse lists what was not given back: the names of open files, as they were
+// opened, of live maps and of locks. After a stop, and after an open that failed,
+// there must be nothing.
+func (m *FS) InUse() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var list []string
+	for h := range m.handles {
+		list = append(list, "open "+h.name)
+	}
+	for p := range m.mapped {
+		list = append(list, "map of "+p.handle.name)
+	}
+	for name := range m.locks {
+		list = append(list, "lock on "+name)
+	}
+	slices.Sort(list)
+	return list
 }
 
 // SetNow replaces the clock of modification times.
@@ -143,7 +170,7 @@ func (m *FS) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, error)
 		if flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0 {
 			return fail(fs.ErrExist)
 		}
-		h := &handle{fs: m, file: n, name: name, writable: writable}
+		h := m.opened(n, name, writable)
 		if flag&os.O_TRUNC != 0 {
 			n.truncate(m, 0)
 			n.modified = m.now()
@@ -160,7 +187,13 @@ func (m *FS) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, error)
 	}
 	f := &file{perm: perm.Perm(), modified: m.now()}
 	d.record(&nameOp{kind: "create", name: base, set: f})
-	return &handle{fs: m, file: f, name: name, writable: writable}, nil
+	return m.opened(f, name, writable), nil
+}
+
+func (m *FS) opened(f *file, name string, writable bool) *handle {
+	h := &handle{fs: m, file: f, name: name, writable: writable}
+	m.handles[h] = struct{}{}
+	return h
 }
 
 // record makes a change of names visible and notes it for a crash.
