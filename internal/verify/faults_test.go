@@ -383,6 +383,55 @@ func TestEveryRowOfTheCatalogueIsNamed(t *testing.T) {
 	}
 }
 
+// --fast reads headers: framing and order, no checksum. --deep reads what is in
+// the records too, which a checksum says nothing of.
+func TestFastReadsHeadersAndDeepReadsRecords(t *testing.T) {
+	whole := faultDisk(t)
+	nonsense := func(r room) { // a batch with a right checksum around bytes that are no record
+		at, size := r.batch(seg22+".log", 3)
+		data := r.read(seg22 + ".log")
+		b := data[at : at+size]
+		clear(b[record.HeaderSize:])
+		binary.BigEndian.PutUint32(b[17:], crc32.Checksum(b[21:], crc32.MakeTable(crc32.Castagnoli)))
+		r.write(seg22+".log", data)
+	}
+	checksum := func(r room) {
+		at, size := r.batch(seg22+".log", 3)
+		flipAt(seg22+".log", int(at+size-2))(r)
+	}
+	tests := []struct {
+		name              string
+		damage            func(r room)
+		code              Code
+		fast, plain, deep bool // whether it is found
+	}{
+		{"records", nonsense, CodeRecords, false, false, true},
+		{"a checksum", checksum, CodeChecksum, false, true, true},
+		{"a length", func(r room) {
+			at, _ := r.batch(seg22+".log", 3)
+			flipAt(seg22+".log", int(at)+8)(r)
+		}, CodeFraming, true, true, true},
+		{"an index entry", flipAt(seg22+".index", 7), CodeIndexPosition, true, true, true},
+	}
+	for _, tt := range tests {
+		r := room{t, whole.Crash(memfs.KeepAll())}
+		tt.damage(r)
+		for _, mode := range []struct {
+			o    Options
+			want bool
+		}{{Options{Fast: true}, tt.fast}, {Options{}, tt.plain}, {Options{Deep: true}, tt.deep}} {
+			mode.o.FS, mode.o.Paths = r.disk, []string{"/data"}
+			got, err := Check(t.Context(), mode.o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found := slices.ContainsFunc(got.Findings, func(f Finding) bool { return f.Code == tt.code && f.Severity == Error }); found != mode.want {
+				t.Errorf("%s, fast %v, deep %v: found is %v, want %v: %v", tt.name, mode.o.Fast, mode.o.Deep, found, mode.want, got.Findings)
+			}
+		}
+	}
+}
+
 // What stands in place of a file and is none is named, and not waited for: a FIFO
 // would block the reader for ever.
 func TestWhatIsNoFileIsNamed(t *testing.T) {
