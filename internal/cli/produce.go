@@ -308,6 +308,9 @@ func (s *sending) done(r *kgo.Record, err error) {
 // stuck is how long records have been waiting without an acknowledgement, and why.
 func (s *sending) stuck() (time.Duration, string) {
 	_, why := s.c.watch.trouble()
+	if why == "" && s.c.watch.answers() {
+		why = refusing
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.asked == s.sent {

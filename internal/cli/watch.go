@@ -17,6 +17,18 @@ type watch struct {
 	since   time.Time  // when the attempts began that all failed; zero: the last answer was one
 	why     string     // of the last of them
 	fetches int        // answers to fetch requests so far
+	read    time.Time  // when the last answer came
+}
+
+// refusing is why records are not acknowledged by a broker that answers: the
+// client library keeps the error and tries again.
+const refusing = "the broker answers, and does not take the records"
+
+// answers reports whether the broker has answered anything of late.
+func (w *watch) answers() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.read.IsZero() && time.Since(w.read) < sayAfter
 }
 
 // OnBrokerConnect implements kgo.HookBrokerConnect.
@@ -34,7 +46,7 @@ func (w *watch) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.D
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.since = time.Time{}
+	w.since, w.read = time.Time{}, time.Now()
 	if key == kmsg.Fetch.Int16() {
 		w.fetches++
 	}
@@ -90,12 +102,16 @@ func (p *patience) wait(what string, d time.Duration, why string) error {
 		p.said = false
 		return nil
 	}
-	if why == "" {
+	state, hint, code := "broker not reachable", "is it running, and is the address that it advertises reachable from here?", exitOffline
+	switch why {
+	case "":
 		why = "no answer"
+	case refusing:
+		state = "not acknowledged"
+		hint, code = "see the broker's log: is its disk full, or a data directory offline?", exitFailed
 	}
 	if p.giveUp > 0 && d >= p.giveUp {
-		return &failure{code: exitOffline, what: what, why: fmt.Sprintf("broker not reachable for %v: %s", d.Round(time.Second), why),
-			hint: "is it running, and is the address that it advertises reachable from here?"}
+		return &failure{code: code, what: what, why: fmt.Sprintf("%s for %v: %s", state, d.Round(time.Second), why), hint: hint}
 	}
 	first := sayAfter
 	if p.giveUp > 0 {
@@ -107,7 +123,7 @@ func (p *patience) wait(what string, d time.Duration, why string) error {
 		if p.giveUp > 0 {
 			until = fmt.Sprintf(" for up to %v", p.giveUp)
 		}
-		fmt.Fprintf(p.a.Stderr, "varve: %s: broker not reachable: %s; retrying%s\n", what, why, until)
+		fmt.Fprintf(p.a.Stderr, "varve: %s: %s: %s; retrying%s\n", what, state, why, until)
 	}
 	return nil
 }
