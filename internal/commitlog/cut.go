@@ -20,7 +20,8 @@ import (
 
 // CutSuffix ends the name of a file in which recovery set aside batches that
 // are right but cannot be reached, because the log ends before them. Kafka
-// ignores such names in a partition directory.
+// ignores such names in a partition directory. Other files that are set aside have
+// it behind their names, too.
 const CutSuffix = ".cut"
 
 // tailIsWhole checks the end of a log that was closed cleanly: from the last

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 )
@@ -15,11 +16,14 @@ type Event struct {
 	Detail string // the attributes, or a sentence
 }
 
-// say writes a record about the log: the attributes that say whose it is come
-// first, an error is called "err".
+// say writes a record about the log. Whose it is comes first, but for the event;
+// an error is called "err".
 func (l *Log) say(level slog.Level, message string, attrs ...any) {
-	args := append([]any{"topic", l.partition.Topic, "partition", l.partition.Partition}, attrs...)
-	l.logger.Log(context.Background(), level, message, args...)
+	at := 0
+	if len(attrs) > 1 && attrs[0] == "event" {
+		at = 2
+	}
+	l.logger.Log(context.Background(), level, message, slices.Insert(attrs, at, any("topic"), any(l.partition.Topic), any("partition"), any(l.partition.Partition))...)
 }
 
 // event tells of what load found and did: one log record and one call.

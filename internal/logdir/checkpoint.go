@@ -64,7 +64,7 @@ func (m *Manager) readCheckpoints(d *dir) error {
 	for k := range checkpointKinds {
 		path := filepath.Join(d.path, k.fileName())
 		var read offsets
-		err := twice(func() (err error) {
+		err := vfs.Twice(func() (err error) {
 			read, err = checkpoint.ReadOffsets(m.o.FS, path)
 			return err
 		})

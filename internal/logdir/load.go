@@ -68,9 +68,9 @@ func (m *Manager) Load(o LoadOptions) error {
 		m.checkpointAll(k)
 	}
 	l.summary()
-	m.loaded.Store(true)
 	m.schedule()
 	m.startCleaner()
+	m.loaded.Store(true) // last: what looks at the scrubs asks for it
 	return nil
 }
 
@@ -104,7 +104,7 @@ func (l *loading) list() error {
 			continue
 		}
 		var entries []fs.DirEntry
-		err := twice(func() (err error) {
+		err := vfs.Twice(func() (err error) {
 			entries, err = l.m.o.FS.ReadDir(d.path)
 			return err
 		})

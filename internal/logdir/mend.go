@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/varvelog/varve/internal/checkpoint"
+	"github.com/varvelog/varve/internal/commitlog"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/vfs"
 )
@@ -48,7 +49,7 @@ func (m *Manager) mendMetas(metas map[*dir]checkpoint.MetaProperties, damaged ma
 }
 
 func (m *Manager) mendMeta(d *dir, path string, from checkpoint.MetaProperties, id kafka.UUID, damage error) error {
-	moved := checkpoint.MetaFile + ".cut"
+	moved := checkpoint.MetaFile + commitlog.CutSuffix
 	var err error
 	if errors.Is(damage, vfs.ErrNotRegular) {
 		moved, err = m.moveAway(d, checkpoint.MetaFile)

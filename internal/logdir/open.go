@@ -225,7 +225,7 @@ func (m *Manager) identify() error {
 		if err := m.complete(d, metas); err != nil {
 			return err
 		}
-		if err := twice(func() error { return m.readMarker(d) }); Transient(err) {
+		if err := vfs.Twice(func() error { return m.readMarker(d) }); Transient(err) {
 			return err
 		} else if err != nil {
 			m.goOffline(d, "read", err)
@@ -242,7 +242,7 @@ func (m *Manager) readMetas() (map[*dir]checkpoint.MetaProperties, error) {
 			continue
 		}
 		var meta checkpoint.MetaProperties
-		err := twice(func() (err error) {
+		err := vfs.Twice(func() (err error) {
 			meta, err = checkpoint.ReadMeta(m.o.FS, filepath.Join(d.path, checkpoint.MetaFile))
 			return err
 		})

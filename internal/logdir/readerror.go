@@ -36,15 +36,6 @@ func (r *readErrors) add(now time.Time) (tooMany bool) {
 	return tooMany
 }
 
-// twice does something that only reads once more when the disk fails (faults E3).
-func twice(read func() error) error {
-	err := read()
-	if vfs.IsReadError(err) {
-		err = read()
-	}
-	return err
-}
-
 // readFailed is told about a read that failed, and failed again when it was
 // tried once more.
 func (m *Manager) readFailed(d *dir, op string, err error) {

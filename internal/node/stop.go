@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/varvelog/varve/internal/admin"
-
 	"github.com/varvelog/varve/internal/commitlog"
 )
 

@@ -26,7 +26,7 @@ func Open(o Options) (*Quorum, error) {
 	dir := filepath.Join(o.Dir, DirName)
 	var l *loaded
 	var state checkpoint.QuorumState
-	err := twice(func() (err error) {
+	err := vfs.Twice(func() (err error) {
 		if l, err = load(o.FS, o.Dir); err == nil {
 			state, err = readQuorumState(o, dir)
 		}
@@ -69,15 +69,6 @@ func Open(o Options) (*Quorum, error) {
 	return q, nil
 }
 
-// twice does something that only reads once more when the disk fails (faults E3).
-func twice(read func() error) error {
-	err := read()
-	if vfs.IsReadError(err) {
-		err = read()
-	}
-	return err
-}
-
 // firstRecords are what a controller begins with: what the format tool left,
 // else Kafka's defaults.
 func firstRecords(l *loaded) []metadata.Record {
@@ -106,9 +97,6 @@ func readQuorumState(o Options, dir string) (checkpoint.QuorumState, error) {
 	return state, err
 }
 
-// cutSuffix marks what is set aside; Apache Kafka ignores such names here.
-const cutSuffix = ".cut"
-
 type damagedFile struct {
 	name string
 	err  error
@@ -126,13 +114,13 @@ func (q *Quorum) setAside(l *loaded) error {
 	}
 	for _, d := range list {
 		name := d.name
-		if err := q.o.FS.Rename(q.path(name), q.path(name+cutSuffix)); err != nil {
+		if err := q.o.FS.Rename(q.path(name), q.path(name+commitlog.CutSuffix)); err != nil {
 			if vfs.IsFull(err) {
 				continue // it is passed over again at the next start
 			}
 			return err
 		}
-		q.o.Logger.Warn("metadata file set aside", "event", "set-aside", "file", q.path(name), "movedTo", q.path(name+cutSuffix), "reason", d.err)
+		q.o.Logger.Warn("metadata file set aside", "event", "set-aside", "file", q.path(name), "movedTo", q.path(name+commitlog.CutSuffix), "reason", d.err)
 	}
 	if len(list) == 0 {
 		return nil
@@ -159,7 +147,7 @@ func (q *Quorum) openLog(l *loaded) error {
 	config.RetentionBytes, config.RetentionMs = -1, -1
 	config.MaxMessageBytes = MaxBatchBytes
 	var log *commitlog.Log
-	err := twice(func() (err error) {
+	err := vfs.Twice(func() (err error) {
 		log, err = commitlog.Open(commitlog.Options{
 			FS:        q.o.FS,
 			Dir:       q.dir,

@@ -48,6 +48,15 @@ func IsReadError(err error) bool {
 	return false
 }
 
+// Twice does something that only reads once more when the disk fails (faults E3).
+func Twice(read func() error) error {
+	err := read()
+	if IsReadError(err) {
+		err = read()
+	}
+	return err
+}
+
 // isDisk picks the numbers that a failing disk gives.
 func isDisk(err error) bool {
 	for _, errno := range []syscall.Errno{
