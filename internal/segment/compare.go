@@ -80,7 +80,8 @@ func (c *comparison) batch(h *record.Header, pos int64) {
 	for len(c.times) > 0 && c.times[0].Offset <= h.LastOffset {
 		e := c.times[0]
 		c.times = c.times[1:]
-		if e.Timestamp != h.MaxTimestamp || e.Timestamp != c.largest.Timestamp {
+		// It is for the batch that was the first to be as late: a lookup starts there.
+		if e.Timestamp != h.MaxTimestamp || e.Timestamp != c.largest.Timestamp || c.largest.Offset != h.LastOffset {
 			c.timeDoubts = append(c.timeDoubts, doubt{e.Offset, pos,
 				fmt.Sprintf("the entry of offset %d has timestamp %d, its batch %d, the largest so far is %d", e.Offset, e.Timestamp, h.MaxTimestamp, c.largest.Timestamp)})
 		}

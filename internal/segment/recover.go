@@ -249,7 +249,10 @@ func (r *recovery) mayJump(h *record.Header, pos int64) (bool, error) {
 	defer func() { *h = at }()
 	end := pos + int64(at.Size)
 	after, err := r.in.header(end)
-	if err == nil && r.o.Gaps && (after.BaseOffset < r.chain.Next || after.BaseOffset >= at.BaseOffset) {
+	// It may begin later than expected when the one behind it begins behind its end,
+	// or does not fit in any case.
+	fits := func() bool { return after.BaseOffset < r.chain.Next || after.BaseOffset > at.LastOffset }
+	if err == nil && r.o.Gaps && fits() {
 		return true, nil
 	}
 	if err == nil {
@@ -258,14 +261,15 @@ func (r *recovery) mayJump(h *record.Header, pos int64) (bool, error) {
 	var bad *record.CorruptError
 	switch {
 	case err == nil:
-		return after.BaseOffset < r.chain.Next || after.BaseOffset >= at.BaseOffset, nil
+		return fits(), nil
 	case !errors.As(err, &bad):
 		return false, err
 	}
 	// Nothing behind it says what is right. A follower that was truncated inside a
-	// batch leaves a small gap, one flipped bit of the offset mostly a large one.
-	gap := at.BaseOffset - r.chain.Next
-	return r.o.Gaps || gap < maxGap || bits.OnesCount64(uint64(at.BaseOffset^r.chain.Next)) > 1, nil
+	// batch leaves a small gap and goes on in a later leader epoch; one flipped bit of
+	// the offset leaves the epoch as it was.
+	truncated := at.BaseOffset-r.chain.Next < maxGap && at.LeaderEpoch > r.chain.Epoch
+	return r.o.Gaps || truncated || bits.OnesCount64(uint64(at.BaseOffset^r.chain.Next)) > 1, nil
 }
 
 // maxGap is more offsets than a batch has.
