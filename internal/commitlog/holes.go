@@ -61,7 +61,9 @@ func (ld *loader) missingError(path string, before *segment.Segment, next kafka.
 // their way. What lies behind is set aside; a hole is never served. When the
 // missing records had reached the disk, it is no lost power: the log is refused.
 func (ld *loader) cutAtHole(s *segment.Segment, later []*segment.Segment, next kafka.Offset) error {
-	if next < ld.keep {
+	// A log start that was raised raised the recovery point with it, and not for
+	// the sake of what lies below, which nobody misses.
+	if max(next, ld.logStart) < ld.keep {
 		return ld.missingError(ld.l.path(segment.Name(next, segment.LogExt)), s, next, later[0])
 	}
 	var a aside
