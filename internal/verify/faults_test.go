@@ -127,6 +127,10 @@ func faultCases() []faultCase {
 			at, _ := r.batch(seg22+".log", 3)
 			flipAt(seg22+".log", int(at)+7)(r)
 		}, seg22 + ".log", CodeOffsets, Error, batchOf + 3},
+		{"log: a base offset that jumps ahead", func(r room) {
+			at, _ := r.batch(seg22+".log", 3)
+			flipAt(seg22+".log", int(at)+5)(r)
+		}, seg22 + ".log", CodeOffsets, Error, batchOf + 3},
 		{"log: a flipped bit in a length", func(r room) {
 			at, _ := r.batch(seg22+".log", 3)
 			flipAt(seg22+".log", int(at)+8)(r)

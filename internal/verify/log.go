@@ -17,6 +17,16 @@ type place struct {
 	maxTime  kafka.Timestamp
 }
 
+// lastBatch is the batch before the one under way. A base offset is in no
+// checksum: when the batch behind it goes on from the one before, it is the one
+// that is wrong, and not all that follow.
+type lastBatch struct {
+	file     string
+	position int64
+	first    kafka.Offset
+	before   kafka.Offset // end of the log without it
+}
+
 // segment checks a .log and its indexes.
 func (p *partition) segment(base kafka.Offset, active bool) {
 	p.segments++
@@ -122,6 +132,11 @@ func (p *partition) header(path string, position int64, h *record.Header, base k
 	if h.Magic < 0 || h.Magic > record.MagicV2 {
 		p.add(Error, CodeMagic, path, position, "batch format %d", h.Magic)
 	}
+	if l := &p.last; l.file == path && h.BaseOffset < p.end && h.BaseOffset >= l.before && l.first > l.before {
+		p.add(Error, CodeOffsets, path, l.position, "offsets from %d on, but the batch behind it goes on from %d with %d", l.first, l.before, h.BaseOffset)
+		p.end = l.before
+	}
+	p.last = lastBatch{path, position, h.BaseOffset, p.end}
 	if h.BaseOffset < p.end && h.LastOffset < p.end || h.Magic >= record.MagicV2 && h.BaseOffset < p.end {
 		p.add(Error, CodeOffsets, path, position, "offsets %d to %d, want at least %d", h.BaseOffset, h.LastOffset, p.end)
 	}

@@ -53,10 +53,11 @@ type partition struct {
 	epochsKnown bool
 
 	end       kafka.Offset // of the log so far: the next offset
-	broken    bool         // the segment before ends in damage: what follows it is not known
-	damaged   bool         // a part of the segment is no batch
-	producers bool         // a producer id was seen at or above the log start
-	leaders   bool         // a leader epoch was seen
+	last      lastBatch
+	broken    bool // the segment before ends in damage: what follows it is not known
+	damaged   bool // a part of the segment is no batch
+	producers bool // a producer id was seen at or above the log start
+	leaders   bool // a leader epoch was seen
 	lastEpoch kafka.LeaderEpoch
 	txns      transactions
 }
