@@ -3,6 +3,8 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -59,5 +61,50 @@ func TestVerifySaysTheSameInTextAndJSON(t *testing.T) {
 		if tt.status == exitProblems && len(got.Findings) < 20 {
 			t.Errorf("%s: %d findings", tt.name, len(got.Findings))
 		}
+	}
+}
+
+// A good batch behind a bad one in the middle of a log: the plan is printed, --yes
+// alone does not do it, and with --allow-data-loss verify is content afterwards.
+func TestRepairTakesNothingOutWithoutLeave(t *testing.T) {
+	dir := golden.Load(t, "05-transactions-4.4.0").Stage(t, "clean").Unpack(t)
+	log := filepath.Join(dir, "txn-1", "00000000000000000022.log")
+	data, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[3000] ^= 1
+	if err := os.WriteFile(log, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	steps := []struct {
+		args   []string
+		status int
+		stdout string
+	}{
+		{[]string{"repair", dir}, exitProblems, "needs --allow-data-loss: move aside " + log + ": drops offsets "},
+		{[]string{"repair", "--dry-run", "-o", "json", dir}, exitProblems, `"losesData": true`},
+		{[]string{"repair", "--apply", dir}, exitRefused, ""}, // nobody said --yes
+		{[]string{"repair", "--apply", "--yes", dir}, exitRefused, "0 steps done, 1 held, 0 left"},
+		{[]string{"verify", dir}, exitProblems, "V011"},
+		{[]string{"repair", "--apply", "--yes", "--allow-data-loss", dir}, exitDone, "0 held, 0 left"},
+		{[]string{"verify", dir}, exitDone, "V082"},
+		{[]string{"repair", dir}, exitDone, "0 steps to do, 0 held, 0 left"},
+	}
+	for _, s := range steps {
+		status, out, errs := runCLI(s.args...)
+		if status != s.status || !strings.Contains(out, s.stdout) {
+			t.Errorf("%v: status %d, want %d: %s%s", s.args, status, s.status, out, errs)
+		}
+		now, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if changed := string(now) != string(data); changed != (s.status == exitDone) {
+			t.Errorf("%v: the log was changed: %v", s.args, changed)
+		}
+	}
+	if kept, err := os.ReadFile(log + ".cut"); err != nil || string(kept) != string(data) {
+		t.Errorf("the old log is not kept: %v", err)
 	}
 }

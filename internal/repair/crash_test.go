@@ -34,8 +34,12 @@ func small(t testing.TB) *memfs.FS {
 		if nested && !slices.Contains([]string{"crash-2", "crash-7", "crash-16", "crash-18", "crash-12"}, dir) {
 			continue
 		}
+		if rel == "crash-7/leader-epoch-checkpoint" {
+			continue
+		}
 		write(t, disk, "/data/"+rel, data)
 	}
+	write(t, disk, "/data/cleaner-offset-checkpoint", "nonsense")
 	return disk
 }
 

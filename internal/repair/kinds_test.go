@@ -1,18 +1,23 @@
 package repair
 
 import (
+	"errors"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/varvelog/varve/internal/checkpoint"
 	"github.com/varvelog/varve/internal/commitlog"
 	"github.com/varvelog/varve/internal/logtest/golden"
 	"github.com/varvelog/varve/internal/record"
 	"github.com/varvelog/varve/internal/verify"
+	"github.com/varvelog/varve/internal/vfs"
 	"github.com/varvelog/varve/internal/vfs/memfs"
 )
 
@@ -187,5 +192,62 @@ func TestEachKindOfPlan(t *testing.T) {
 				t.Errorf("another plan:\n%s", lines(again))
 			}
 		})
+	}
+}
+
+// What stands in place of a file and is none is moved aside for one that is made
+// anew; a .log in whose place something else stands is left, and does not end the
+// repair of everything else.
+func TestWhatIsNoFileIsReplaced(t *testing.T) {
+	start := clean(t)
+	whole := files(t, start, "/data")
+	kinds := map[string]func(path string) error{
+		"directory": func(path string) error { return os.Mkdir(path, 0o755) },
+		"symlink":   func(path string) error { return os.Symlink("/dev/zero", path) },
+		"fifo":      func(path string) error { return unix.Mkfifo(path, 0o644) },
+	}
+	replaced := []string{
+		log22 + ".index", log22 + ".timeindex", log22 + ".txnindex", "txn-1/00000000000000000049.snapshot",
+		"txn-1/leader-epoch-checkpoint", "txn-1/partition.metadata", "recovery-point-offset-checkpoint",
+	}
+	for kind, make := range kinds {
+		dir := t.TempDir()
+		for path, data := range whole {
+			path = filepath.Join(dir, strings.TrimPrefix(path, "/data"))
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(data), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		broken := filepath.Join(dir, "txn-2", "00000000000000000000.log")
+		for _, name := range append(replaced, "txn-2/00000000000000000000.log") {
+			path := filepath.Join(dir, name)
+			if err := errors.Join(os.Remove(path), make(path)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		plan, result := mustApply(t, Options{FS: vfs.OS(), Paths: []string{dir}, Parallel: 1})
+		for _, f := range result.Findings {
+			if f.Severity == verify.Error && filepath.Dir(f.File) != filepath.Dir(broken) && !slices.Contains(plan.Left, f) && !strings.Contains(f.Message, "txn-2") {
+				t.Errorf("%s: after it: %v", kind, f)
+			}
+		}
+		if !slices.ContainsFunc(plan.Left, func(f verify.Finding) bool { return f.File == broken }) {
+			t.Errorf("%s: %s is not left: %s", kind, broken, lines(plan))
+		}
+		for _, name := range replaced {
+			path := filepath.Join(dir, name)
+			if kind == "directory" && filepath.Dir(name) == "." {
+				continue // Kafka does not start with a directory of that name, nor of another
+			}
+			info, err := os.Lstat(path)
+			kept, keptErr := os.Lstat(path + cutSuffix)
+			if err != nil || !info.Mode().IsRegular() || keptErr != nil || kept.Mode().IsRegular() {
+				t.Errorf("%s as %s: replaced %v, kept %v", kind, name, err, keptErr)
+				continue
+			}
+			if data, _ := os.ReadFile(path); string(data) != whole["/data/"+name] && name != "recovery-point-offset-checkpoint" {
+				t.Errorf("%s as %s: %q, was %q", kind, name, data, whole["/data/"+name])
+			}
+		}
 	}
 }

@@ -545,7 +545,10 @@ func (p *planner) roots(findings []verify.Finding) error {
 		}
 		offsets, err := checkpoint.ReadOffsets(p.view, f.File)
 		var changed []string
+		var instead *vfs.NotRegularError
 		switch {
+		case errors.As(err, &instead) && instead.Mode.IsDir():
+			continue // under another name Kafka would not start with it
 		case errors.Is(err, checkpoint.ErrCorrupt), errors.Is(err, vfs.ErrNotRegular):
 			offsets = map[kafka.TopicPartition]kafka.Offset{}
 			changed = append(changed, "without entries: the logs are looked at instead")
@@ -586,6 +589,9 @@ func (p *planner) lower(f verify.Finding, offsets map[kafka.TopicPartition]kafka
 			return nil, err
 		}
 		end, err := p.end(d)
+		if unreadable(err) {
+			continue // verify names the file
+		}
 		if err != nil {
 			return nil, err
 		}
