@@ -265,11 +265,19 @@ func (r *recovery) mayJump(h *record.Header, pos int64) (bool, error) {
 	case !errors.As(err, &bad):
 		return false, err
 	}
-	// Nothing behind it says what is right. A follower that was truncated inside a
-	// batch leaves a small gap and goes on in a later leader epoch; one flipped bit of
-	// the offset leaves the epoch as it was.
-	truncated := at.BaseOffset-r.chain.Next < maxGap && at.LeaderEpoch > r.chain.Epoch
-	return r.o.Gaps || truncated || bits.OnesCount64(uint64(at.BaseOffset^r.chain.Next)) > 1, nil
+	// Nothing behind it says what is right. Damage in front of it explains a jump, and
+	// a recovery point that lies where it would end without one contradicts it: no
+	// recovery point lies within a batch.
+	gap := at.BaseOffset - r.chain.Next
+	switch n := len(r.damage); {
+	case n > 0 && r.damage[n-1].End == pos:
+		return true, nil
+	case r.o.Keep == r.chain.Next+kafka.Offset(at.LastOffsetDelta)+1:
+		return false, nil
+	}
+	// A follower that was truncated inside a batch leaves a small gap, in the same
+	// leader epoch too; one flipped bit of the offset mostly a large one.
+	return r.o.Gaps || gap < maxGap || bits.OnesCount64(uint64(at.BaseOffset^r.chain.Next)) > 1, nil
 }
 
 // maxGap is more offsets than a batch has.
