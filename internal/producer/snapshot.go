@@ -356,6 +356,28 @@ func (s *State) Reload(logStart, logEnd kafka.Offset, now kafka.Timestamp) error
 	}
 }
 
+// LoadBelow makes the state that of the newest snapshot at or below end that can
+// be read, and changes no file. MapEnd says from where the log has to be replayed:
+// from first on when there is none.
+func (s *State) LoadBelow(first, end kafka.Offset) error {
+	s.clear()
+	for _, offset := range slices.Backward(s.snapshots) {
+		if offset > end {
+			continue
+		}
+		err := s.load(offset, kafka.NoTimestamp) // nothing has expired at that time
+		if err == nil {
+			s.mapEnd = offset
+			return nil
+		}
+		if !errors.Is(err, ErrCorruptSnapshot) && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	s.mapEnd = min(first, end)
+	return nil
+}
+
 func (s *State) load(offset kafka.Offset, now kafka.Timestamp) error {
 	data, err := vfs.ReadFile(s.cfg.FS, s.path(offset))
 	if errors.Is(err, vfs.ErrTooLarge) {

@@ -199,7 +199,7 @@ var errStopped = errors.New("the scrub is stopped")
 
 func (w *worker) segment(l *commitlog.Log, s *segment.Segment, upper kafka.Offset) bool {
 	generation := l.Generation()
-	found, err := s.Examine(pacedReader{w, s}, upper)
+	found, err := l.Examine(s, pacedReader{w, s}, upper)
 	switch {
 	case errors.Is(err, errStopped):
 		return false
@@ -219,7 +219,7 @@ func (w *worker) segment(l *commitlog.Log, s *segment.Segment, upper kafka.Offse
 	}
 	w.corrupt.Add(int64(len(found.Damaged)))
 	s.SetDamage(found.Damaged)
-	w.rebuilt.Add(int64(s.Mend(&found)))
+	w.rebuilt.Add(int64(l.Mend(s, &found, generation)))
 	return true
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/varvelog/varve/internal/checkpoint"
 	"github.com/varvelog/varve/internal/index"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/record"
@@ -188,16 +189,30 @@ func (o over) ReadAt(p []byte, off int64) (int, error) { return o.r.ReadAt(p, of
 type Examination struct {
 	Damaged []BadRange
 	Batches int64
-	// OffsetIndex and TimeIndex say how the index contradicts the .log; empty when it does not.
-	OffsetIndex, TimeIndex string
+	// OffsetIndex, TimeIndex and TxnIndex say how the index contradicts the .log;
+	// empty when it does not.
+	OffsetIndex, TimeIndex, TxnIndex string
+	// EpochCache says how the leader epochs of the log contradict the batches, which
+	// have those of Epochs.
+	EpochCache string
+	Epochs     []checkpoint.Epoch
+}
+
+// ExamineOptions are what the log knows of a segment.
+type ExamineOptions struct {
+	Upper kafka.Offset // base of the following segment
+	// EpochAt is the leader epoch of an offset by the log's checkpoint; ok is false
+	// for one that it says nothing of. Nil: not compared. Nor is what ends below Start.
+	EpochAt func(kafka.Offset) (epoch kafka.LeaderEpoch, ok bool)
+	Start   kafka.Offset
+	Open    OpenTxns // at the base
 }
 
 // Examine goes through the whole of a sealed segment: framing, checksums, the
 // order of offsets and leader epochs, and whether the indexes agree with it. The
 // .log is read through r, from front to back, each byte once as long as nothing is
-// wrong. upper is the base of the following segment. It changes nothing; an error
-// is one of the disk, or of r.
-func (s *Segment) Examine(r io.ReaderAt, upper kafka.Offset) (Examination, error) {
+// wrong. It changes nothing; an error is one of the disk, or of r.
+func (s *Segment) Examine(r io.ReaderAt, o ExamineOptions) (Examination, error) {
 	var e Examination
 	h, f, err := s.use()
 	if err != nil {
@@ -208,28 +223,53 @@ func (s *Segment) Examine(r io.ReaderAt, upper kafka.Offset) (Examination, error
 	if err != nil {
 		return e, err
 	}
-	x := examiner{s: s, upper: upper, good: func(h *record.Header, pos int64) { e.Batches++; entries.batch(h, pos) }}
+	aborted, problem, err := s.txnEntries()
+	if err != nil {
+		return e, err
+	}
+	e.TxnIndex = problem
+	txns := newTxnComparison(s.base, o.Open)
+	x := examiner{s: s, upper: o.Upper, epochs: epochComparison{at: o.EpochAt, start: o.Start}}
+	x.good = func(b *goodBatch) {
+		e.Batches++
+		entries.batch(&b.Header, b.pos)
+		txns.batch(&b.Header, b.kind)
+		x.epochs.batch(b)
+	}
 	if err := x.run(over{f, r}); err != nil {
 		return e, err
 	}
 	e.Damaged = x.damaged
 	e.OffsetIndex, e.TimeIndex = entries.end(x.damaged)
+	if e.TxnIndex == "" {
+		e.TxnIndex = txns.problem(aborted, x.damaged)
+	}
+	e.EpochCache, e.Epochs = x.epochs.problem, x.epochs.found
 	return e, nil
+}
+
+// goodBatch is a batch whose checksum is right.
+type goodBatch struct {
+	record.Header
+	pos  int64
+	kind record.ControlType // of a control batch
+	want kafka.LeaderEpoch  // by the log's checkpoint
+	odd  bool               // its leader epoch is another one
 }
 
 // examiner judges batch after batch. What the checksum does not cover, the base
 // offset and the leader epoch, is judged by the batches around: so each is held
 // back until the one behind it is there.
 type examiner struct {
-	s     *Segment
-	upper kafka.Offset
-	good  func(h *record.Header, pos int64)
+	s      *Segment
+	upper  kafka.Offset
+	epochs epochComparison
+	good   func(b *goodBatch)
 
 	damaged []BadRange
 	next    kafka.Offset      // after the last good batch
 	epoch   kafka.LeaderEpoch // of it
-	held    record.Header     // a batch whose own place is not certain yet
-	heldAt  int64
+	held    goodBatch         // a batch whose own place is not certain yet
 	holds   bool
 	open    int // damages from this one on do not know their Next yet
 }
@@ -241,13 +281,17 @@ func (x *examiner) run(f vfs.File) error {
 	for pos := int64(0); pos < r.size; {
 		h, err := r.header(pos)
 		if err == nil {
-			copied := *h
-			if err = checkMagic(&copied, pos); err == nil {
-				err = r.check(&copied, pos)
+			b := goodBatch{Header: *h, pos: pos}
+			if err = checkMagic(&b.Header, pos); err == nil {
+				err = r.check(&b.Header, pos)
+			}
+			if err == nil && b.Magic >= record.MagicV2 && b.IsControl() {
+				b.kind, err = controlType(r, &b.Header, pos)
 			}
 			if err == nil {
-				x.batch(&copied, pos)
-				pos += int64(copied.Size)
+				x.epochs.look(&b)
+				x.batch(&b)
+				pos += int64(b.Size)
 				continue
 			}
 		}
@@ -256,13 +300,31 @@ func (x *examiner) run(f vfs.File) error {
 			return err
 		}
 		end, _ := x.s.endOfDamage(r, pos, x.expected())
-		x.settle()
+		x.settle(nil)
 		x.damage(BadRange{Position: pos, End: end, Reason: corrupt.Reason, Found: corrupt.Found, Want: corrupt.Want})
 		pos = end
 	}
-	x.settle()
+	x.settle(nil)
 	x.reach(x.upper)
 	return nil
+}
+
+// controlType is what a control batch with a right checksum says; one that
+// compaction has emptied, or that is not understood, says nothing.
+func controlType(r *reader, h *record.Header, pos int64) (record.ControlType, error) {
+	b, err := r.bytes(pos, int64(h.Size))
+	if err != nil {
+		return record.UnknownControl, err
+	}
+	var it record.Iterator
+	if it.Reset(b, nil) != nil || !it.Next() {
+		return record.UnknownControl, nil
+	}
+	kind, err := record.ParseControl(it.Record().Key)
+	if err != nil {
+		return record.UnknownControl, nil
+	}
+	return kind, nil
 }
 
 // expected is the lowest offset that the next batch may have.
@@ -274,49 +336,56 @@ func (x *examiner) expected() kafka.Offset {
 }
 
 // batch takes one whose checksum is right.
-func (x *examiner) batch(h *record.Header, pos int64) {
-	at := BadRange{Position: pos, End: pos + int64(h.Size)}
+func (x *examiner) batch(b *goodBatch) {
 	if x.holds {
-		held := BadRange{Position: x.heldAt, End: x.heldAt + int64(x.held.Size)}
+		h := &x.held
+		held := BadRange{Position: h.pos, End: h.pos + int64(h.Size)}
 		switch {
-		case h.BaseOffset < x.held.NextOffset() && x.held.BaseOffset > x.next && h.BaseOffset >= x.next:
+		case b.BaseOffset < h.NextOffset() && h.BaseOffset > x.next && b.BaseOffset >= x.next:
 			// The one before begins too late for what is behind it: its own offset is wrong.
 			x.holds = false
-			held.Reason, held.Found, held.Want = "base offset", int64(x.held.BaseOffset), int64(x.next)
+			held.Reason, held.Found, held.Want = "base offset", int64(h.BaseOffset), int64(x.next)
 			x.damage(held)
-		case h.LeaderEpoch >= 0 && h.LeaderEpoch < x.held.LeaderEpoch && h.LeaderEpoch >= x.epoch && x.held.LeaderEpoch > x.epoch:
+		case b.LeaderEpoch >= 0 && b.LeaderEpoch < h.LeaderEpoch && b.LeaderEpoch >= x.epoch && h.LeaderEpoch > x.epoch && (h.odd || !b.odd):
 			x.holds = false
-			held.Reason, held.Found, held.Want = "leader epoch", int64(x.held.LeaderEpoch), int64(h.LeaderEpoch)
+			held.Reason, held.Found, held.Want = "leader epoch", int64(h.LeaderEpoch), int64(b.LeaderEpoch)
 			x.damage(held)
 		}
-		x.settle()
+		x.settle(b)
 	}
+	at := BadRange{Position: b.pos, End: b.pos + int64(b.Size)}
 	switch {
-	case h.BaseOffset < x.next:
-		at.Reason, at.Found, at.Want = "base offset", int64(h.BaseOffset), int64(x.next)
-	case h.LastOffset < h.BaseOffset, h.LastOffset >= x.upper, h.LastOffset-x.s.base > maxRelative:
-		at.Reason, at.Found, at.Want = "last offset", int64(h.LastOffset), int64(x.upper-1)
-	case h.Magic >= record.MagicV2 && (h.LeaderEpoch < kafka.NoLeaderEpoch || h.LeaderEpoch >= 0 && h.LeaderEpoch < x.epoch):
-		at.Reason, at.Found, at.Want = "leader epoch", int64(h.LeaderEpoch), int64(x.epoch)
+	case b.BaseOffset < x.next:
+		at.Reason, at.Found, at.Want = "base offset", int64(b.BaseOffset), int64(x.next)
+	case b.LastOffset < b.BaseOffset, b.LastOffset >= x.upper, b.LastOffset-x.s.base > maxRelative:
+		at.Reason, at.Found, at.Want = "last offset", int64(b.LastOffset), int64(x.upper-1)
+	case b.Magic >= record.MagicV2 && (b.LeaderEpoch < kafka.NoLeaderEpoch || b.LeaderEpoch >= 0 && b.LeaderEpoch < x.epoch):
+		at.Reason, at.Found, at.Want = "leader epoch", int64(b.LeaderEpoch), int64(x.epoch)
 	default:
-		x.held, x.heldAt, x.holds = *h, pos, true
+		x.held, x.holds = *b, true
 		return
 	}
 	x.damage(at)
 }
 
-// settle takes the batch that was held back for good.
-func (x *examiner) settle() {
+// settle takes the batch that was held back for good, or for damaged when its
+// leader epoch stands alone. after is the one behind it; nil when that is not known.
+func (x *examiner) settle(after *goodBatch) {
 	if !x.holds {
 		return
 	}
 	x.holds = false
-	x.reach(x.held.BaseOffset)
-	x.next = x.held.NextOffset()
-	if x.held.Magic >= record.MagicV2 {
-		x.epoch = max(x.epoch, x.held.LeaderEpoch)
+	h := &x.held
+	if x.epochs.alone(h, after) {
+		x.damage(BadRange{Position: h.pos, End: h.pos + int64(h.Size), Reason: "leader epoch", Found: int64(h.LeaderEpoch), Want: int64(h.want)})
+		return
 	}
-	x.good(&x.held, x.heldAt)
+	x.reach(h.BaseOffset)
+	x.next = h.NextOffset()
+	if h.Magic >= record.MagicV2 {
+		x.epoch = max(x.epoch, h.LeaderEpoch)
+	}
+	x.good(h)
 }
 
 func (x *examiner) damage(d BadRange) {

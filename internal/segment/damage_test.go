@@ -40,7 +40,7 @@ func TestADamagedBatchIsRefusedAndAllOthersAreServed(t *testing.T) {
 	for bit := range 8 * len(list[bad].bytes) {
 		var w told
 		s := flipped(t, disk, list, bad, bit, &w)
-		e, err := s.Examine(s, upper)
+		e, err := s.Examine(s, ExamineOptions{Upper: upper})
 		check(t, err)
 		s.SetDamage(e.Damaged)
 		s.SetDamage(e.Damaged)
@@ -134,7 +134,7 @@ func TestExamineJudgesWhatTheChecksumDoesNotCover(t *testing.T) {
 		check(t, err)
 		change(record.Batch(b[3*len(list[0].bytes):][:len(list[3].bytes)]))
 		replaceFile(t, copied, path, b)
-		e, err := reopened(t, copied, dir, new(told)).Examine(fileReader{copied, path}, list[7].last+1)
+		e, err := reopened(t, copied, dir, new(told)).Examine(fileReader{copied, path}, ExamineOptions{Upper: list[7].last + 1})
 		check(t, err)
 		return e
 	}

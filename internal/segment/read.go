@@ -152,9 +152,20 @@ func (s *Segment) UpperBound(from index.Position, size int32) (bound kafka.Offse
 
 // CollectAborted appends to dst the aborted transactions that a reader of the
 // offsets [from, bound) must know of, as far as this segment's markers tell;
-// complete is false when the next segment may have more.
+// complete is false when the next segment may have more. While the index is known
+// to be wrong it waits for the right one.
 func (s *Segment) CollectAborted(dst []index.AbortedTxn, from, bound kafka.Offset) (list []index.AbortedTxn, complete bool, err error) {
 	s.touch()
+	if g := s.txnGate.Load(); g != nil {
+		<-g.done
+		if g.err != nil {
+			return dst, false, g.err
+		}
+		if g.list != nil {
+			list, complete = g.collect(dst, from, bound)
+			return list, complete, nil
+		}
+	}
 	return s.txns.Collect(dst, from, bound)
 }
 

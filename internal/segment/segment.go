@@ -117,6 +117,7 @@ type Segment struct {
 	damageMu  sync.Mutex // one change of damage at a time
 	offsetVet vetting
 	timeVet   vetting
+	txnGate   atomic.Pointer[txnGate] // nil: nothing is known to be wrong with the transaction index
 
 	mu     sync.Mutex // opening the .log, renaming and closing
 	dir    string     // guarded by mu

@@ -423,7 +423,8 @@ func (s *Segment) entriesOf(f vfs.File) (*rebuiltEntries, error) {
 			written = e.max.Timestamp
 		}
 	}
-	x := examiner{s: s, upper: s.base + maxRelative + 1, good: func(h *record.Header, pos int64) {
+	x := examiner{s: s, upper: s.base + maxRelative + 1, good: func(b *goodBatch) {
+		h, pos := &b.Header, b.pos
 		if h.MaxTimestamp > e.max.Timestamp {
 			e.max = index.TimePosition{Timestamp: h.MaxTimestamp, Offset: h.LastOffset}
 		}

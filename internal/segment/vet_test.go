@@ -319,11 +319,11 @@ func TestIndexFilesChangedUnderARunningSegment(t *testing.T) {
 				change(t, filepath.Join(dir, Name(base, ext)))
 			}
 			wantLookups(t, s, list, nil)
-			e, err := s.Examine(s, next)
+			e, err := s.Examine(s, ExamineOptions{Upper: next})
 			check(t, err)
 			if name != "removed" { // the open file is right still
 				s.Mend(&e)
-				if e, err = s.Examine(s, next); err != nil || e.OffsetIndex != "" || e.TimeIndex != "" {
+				if e, err = s.Examine(s, ExamineOptions{Upper: next}); err != nil || e.OffsetIndex != "" || e.TimeIndex != "" {
 					t.Errorf("after mending: %+v, %v", e, err)
 				}
 			}

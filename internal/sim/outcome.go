@@ -62,7 +62,11 @@ func (m *moment) openDamaged(disk *memfs.FS) (v verdict, err error) {
 		first := err
 		v.atFirst = first
 		for _, log := range logsOf(dirs) { // the active segment's turn comes when it is sealed
-			if err := log.Roll(); err != nil {
+			err := log.Roll()
+			if err == nil {
+				err = log.Flush(log.EndOffset()) // the scrub looks below the recovery point
+			}
+			if err != nil {
 				return v, fmt.Errorf("roll: %w", err)
 			}
 		}

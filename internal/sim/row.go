@@ -68,7 +68,6 @@ type Row struct {
 	mu       sync.Mutex
 	line     Line
 	failures []string
-	known    int
 	kinds    map[string]int
 	began    time.Time
 }
@@ -127,13 +126,6 @@ func (r *Row) Violation(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.line.Violations++
-	for _, k := range known {
-		if k.text.MatchString(fmt.Sprintf(format, args...)) {
-			r.line.Detail["known: "+k.name]++
-			r.known++
-			return
-		}
-	}
 	text := fmt.Sprintf(format, args...)
 	kind, _, _ := strings.Cut(text, "\n")
 	kind = numbers.ReplaceAllString(kind, "#")
@@ -141,22 +133,6 @@ func (r *Row) Violation(format string, args ...any) {
 	if r.kinds[kind] <= maxEach && len(r.kinds) <= maxKinds {
 		r.failures = append(r.failures, text)
 	}
-}
-
-// known are faults of the broker that a row has found and that are not mended
-// yet. They count as violations; plain `go test` alone lets them pass.
-var known = []struct {
-	name string
-	text *regexp.Regexp
-}{
-	{"a sealed segment's transaction index is believed", regexp.MustCompile(`a reader of committed transactions takes the batch at [0-9]+ for aborted = false, want true`)},
-}
-
-// Unknown is how many violations are not known.
-func (r *Row) Unknown() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.line.Violations - r.known
 }
 
 var numbers = regexp.MustCompile(`[0-9]+`)
