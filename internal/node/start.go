@@ -269,7 +269,7 @@ func (n *Node) loadLogs() error {
 	err := n.dirs.Load(logdir.LoadOptions{
 		Image:    image,
 		Config:   func(topic string) commitlog.Config { return logdir.LogConfig(n.replicas.TopicSettings(image, topic)) },
-		Progress: n.progress,
+		Progress: n.progress, Recovering: n.opts.Recovering,
 	})
 	if err != nil {
 		return err
