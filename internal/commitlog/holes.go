@@ -38,7 +38,7 @@ func (ld *loader) mayMiss(base kafka.Offset) bool {
 func (ld *loader) missing(orphans []segment.FileName, unflushed kafka.Offset) error {
 	for _, n := range orphans {
 		i, _ := slices.BinarySearch(ld.bases, n.Base)
-		if i == 0 || i == len(ld.bases) || ld.bases[i-1] >= unflushed || ld.mayMiss(ld.bases[i-1]) {
+		if i == 0 || i == len(ld.bases) || ld.bases[i-1] >= unflushed || ld.bases[i] <= ld.logStart || ld.mayMiss(ld.bases[i-1]) {
 			continue
 		}
 		next, err := ld.segs[i-1].ReadNextOffset()

@@ -159,7 +159,7 @@ func (ld *loader) loadSegments() error {
 		files[n] = true
 		if n.Ext == segment.LogExt && n.Suffix == "" {
 			ld.bases = append(ld.bases, n.Base)
-			if !ld.clean && (n.Base <= ld.recoveryPoint || unflushed == math.MaxInt64) {
+			if !ld.clean && (n.Base <= ld.recoverFrom() || unflushed == math.MaxInt64) {
 				unflushed = n.Base
 			}
 		}
@@ -266,7 +266,7 @@ func (ld *loader) recoverLog() error {
 	}
 	list := newSegmentList(ld.segs)
 	ld.bases = list.bases // a segment may have been split
-	unflushed := list.span(ld.recoveryPoint, math.MaxInt64)
+	unflushed := list.span(ld.recoverFrom(), math.MaxInt64)
 	since := ld.l.opts.Now()
 	for i, s := range unflushed {
 		later := unflushed[i+1:]
@@ -291,6 +291,13 @@ func (ld *loader) recoverLog() error {
 	}
 	return nil
 }
+
+// recoverFrom is where recovery begins. What lies below the log start is only
+// left to be unlinked: the renames of a deletion reach the disk in any order, and
+// a hole between such segments, or damage in one, must not end the log before its
+// first record. Kafka's recovery point is never below the log start either, but
+// for its checkpoint, which may be older.
+func (ld *loader) recoverFrom() kafka.Offset { return max(ld.recoveryPoint, ld.logStart) }
 
 // recoveredBytes is how much is checked before it is made durable, so that a
 // start that is killed goes on from there: some milliseconds of checking, and a
