@@ -145,9 +145,8 @@ func (l *Log) syncRound(alone bool) (raised bool) {
 	}
 	list := l.segments.Load()
 	names := false
-	for i, s := range list.span(from, max(end, from+1)) {
-		last := i == len(list.segs)-1
-		if err := s.SyncData(alone && last); err != nil {
+	for _, s := range list.span(from, max(end, from+1)) {
+		if err := s.SyncData(alone && s == list.active()); err != nil {
 			_ = l.fail("sync", err) // kept as the log's failure
 			return false
 		}

@@ -82,7 +82,16 @@ func TestProducersShareSyncs(t *testing.T) {
 						}, func() { covered[i].Store(begun.Load()) }}
 					})
 					logs[i] = b.log
+					// In each mode the active segment is one of several.
+					if _, err := b.log.AppendAsLeader(batchOf(t, 1, 200, record.None, -1), 0, AppendOptions{}); err != nil {
+						t.Fatal(err)
+					}
+					if err := b.log.Roll(); err != nil {
+						t.Fatal(err)
+					}
 				}
+				shared.Wait()
+				syncs.Store(0)
 				var wg sync.WaitGroup
 				for p := range producers {
 					l, done := logs[p%tt.logs], &covered[p%tt.logs]
