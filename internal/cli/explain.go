@@ -22,7 +22,9 @@ func (a *app) explainCommand() *cobra.Command {
 		Long: `Shows how the record at an offset, or the first one at or after a time, is found in
 the files of a data directory: the segment, each probe of its index, the entry found,
 the batch headers read in the .log, and what a fetch there would send. Nothing is
-written, and a broker may be running. Status 4: not in the log.
+written, and a broker may be running. An index entry that contradicts the .log is shown
+as a doubt and not followed, as by a broker; damaged bytes are shown and passed over.
+Status 4: not in the log, with the offsets that are; 3: in damaged bytes of it.
 
 An index is sparse: one entry for every few kilobytes of the .log, pairing the last
 offset of a batch with the byte at which that batch starts. A lookup finds the greatest
@@ -113,7 +115,9 @@ type explainRow struct {
 func (a *app) explain(o explain.Options) error {
 	r, err := explain.Explain(o)
 	var outside *explain.RangeError
+	var damaged *explain.DamageError
 	switch {
+	case errors.As(err, &damaged): // the steps lead to it
 	case errors.As(err, &outside):
 		return &failure{code: exitMissing, what: o.Partition.String(), why: outside.Error()}
 	case errors.Is(err, explain.ErrNoPartition):
@@ -130,10 +134,13 @@ func (a *app) explain(o explain.Options) error {
 		rows = append(rows, row)
 	}
 	doc := map[string]any{"partition": o.Partition.String(), "startOffset": bigInt(r.Start), "endOffset": bigInt(r.End), "offset": bigInt(r.Offset), "steps": rows}
-	return a.print(doc, func() {
+	if err := a.print(doc, func() {
 		fmt.Fprintf(a.Stdout, "%v: offsets %d to %d\n", o.Partition, r.Start, r.End)
 		for _, s := range r.Steps {
 			fmt.Fprintln(a.Stdout, "  "+s.Text)
 		}
-	})
+	}); err != nil || damaged == nil {
+		return err
+	}
+	return &failure{code: exitProblems, what: o.Partition.String(), why: damaged.Error()}
 }

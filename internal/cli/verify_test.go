@@ -108,3 +108,39 @@ func TestRepairTakesNothingOutWithoutLeave(t *testing.T) {
 		t.Errorf("the old log is not kept: %v", err)
 	}
 }
+
+// explain ends with 3 in damaged bytes, with the steps that lead there, and with 4
+// outside of the log, with where it starts and ends.
+func TestExplainSaysWhereALookupEnds(t *testing.T) {
+	dir := golden.Load(t, "05-transactions-4.4.0").Stage(t, "clean").Unpack(t)
+	index := filepath.Join(dir, "txn-1", "00000000000000000022.index")
+	log := filepath.Join(dir, "txn-1", "00000000000000000022.log")
+	for path, at := range map[string]int{index: 7, log: 3000} {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[at] ^= 1
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests := []struct {
+		args           []string
+		status         int
+		stdout, stderr string
+	}{
+		{[]string{"--offset", "40"}, exitDone, "contradicts the .log: no batch starts at byte", ""},
+		{[]string{"--offset", "33"}, exitProblems, "gets CORRUPT_MESSAGE, the walk goes on behind it", "lies in damaged bytes: " + log + ", bytes "},
+		{[]string{"--offset", "33", "-o", "json"}, exitProblems, `"step": "damage"`, "lies in damaged bytes"},
+		{[]string{"--offset", "50"}, exitMissing, "", "offset 50 is out of range: the log starts at offset 0 and ends at 49"},
+		{[]string{"--offset", "-1"}, exitMissing, "", "offset -1 is out of range: the log starts at offset 0 and ends at 49"},
+		{[]string{"--timestamp", "now+7d"}, exitMissing, "", "is out of range: the log starts at offset 0 and ends at 49"},
+	}
+	for _, tt := range tests {
+		status, out, errs := runCLI(append([]string{"explain", dir, "txn-1"}, tt.args...)...)
+		if status != tt.status || !strings.Contains(out, tt.stdout) || !strings.Contains(errs, tt.stderr) {
+			t.Errorf("explain %v: status %d, want %d: %s%s", tt.args, status, tt.status, out, errs)
+		}
+	}
+}

@@ -47,6 +47,8 @@ const (
 	ProbeStep   Kind = "probe"
 	EntryStep   Kind = "entry"
 	BatchStep   Kind = "batch"
+	DoubtStep   Kind = "doubt"  // an index contradicts the .log and is not followed
+	DamageStep  Kind = "damage" // bytes of the .log that are no good batch
 	FoundStep   Kind = "found"
 	FetchStep   Kind = "fetch"
 )
@@ -96,8 +98,8 @@ func (e *RangeError) Error() string {
 	return fmt.Sprintf("%s is out of range: the log starts at offset %d and ends at %d", e.What, e.Start, e.End)
 }
 
-// Explain walks. The error is a *RangeError with the steps up to it, one that
-// wraps ErrNoPartition, or one of the disk.
+// Explain walks. The error is a *RangeError or a *DamageError with the steps up to
+// it, one that wraps ErrNoPartition, or one of the disk.
 func Explain(o Options) (Result, error) {
 	w := &walk{o: o, dir: filepath.Join(o.Dir, o.Partition.String())}
 	err := w.run()
@@ -166,10 +168,10 @@ func (w *walk) open() error {
 	}
 	last := w.bases[len(w.bases)-1]
 	w.r.End = last
-	return w.scan(last, 0, func(s *record.Scanner) bool {
-		w.r.End = s.Header().NextOffset()
+	return w.past(last, 0, func(s *record.Scanner) bool {
+		w.r.End = max(w.r.End, s.Header().NextOffset())
 		return true
-	})
+	}, nil)
 }
 
 func (w *walk) path(base kafka.Offset, ext string) string {
@@ -248,9 +250,17 @@ func (w *walk) read(base kafka.Offset, ext string, entry int) (*indexFile, error
 		return x, nil
 	}
 	if err != nil {
-		return nil, err
+		s := none(DoubtStep)
+		s.File = x.path
+		w.step(s, "index %s cannot be read: %v: the .log is walked from its start", filepath.Base(x.path), err)
+		return x, nil
 	}
 	n := len(data) / entry
+	if len(data)%entry != 0 {
+		s := none(DoubtStep)
+		s.File, s.Bytes = x.path, int64(len(data))
+		w.step(s, "index %s has %d bytes, no whole number of entries of %d: the rest is not used", filepath.Base(x.path), len(data), entry)
+	}
 	for n > 0 && zero(data[(n-1)*entry:n*entry]) {
 		n--
 	}
@@ -314,22 +324,38 @@ func (w *walk) lookup(x *indexFile, target int64) (slot int) {
 
 // find walks from the offset index to the batch that holds an offset.
 func (w *walk) find(i int, offset kafka.Offset) error {
-	base := w.bases[i]
-	x, err := w.read(base, segment.IndexExt, offsetEntry)
+	from, err := w.entry(i, offset)
 	if err != nil {
 		return err
 	}
-	from := int64(0)
+	return w.walkLog(i, from, offset)
+}
+
+// entry looks an offset up in the offset index and returns the byte from which
+// the .log is walked.
+func (w *walk) entry(i int, offset kafka.Offset) (int64, error) {
+	base := w.bases[i]
+	x, err := w.read(base, segment.IndexExt, offsetEntry)
+	if err != nil {
+		return 0, err
+	}
 	s := none(EntryStep)
 	s.File, s.Position, s.Offset = x.path, 0, base
-	if slot := w.lookup(x, int64(offset)); slot >= 0 {
-		key, at := x.at(slot)
-		s.Entry, s.Page, s.Position, s.Offset, from = int64(slot), int64(slot*offsetEntry/pageSize), at, kafka.Offset(key), at
-		w.step(s, "entry %d: offset %d is at byte %d of the .log", slot, key, at)
-	} else {
+	slot := w.lookup(x, int64(offset))
+	if slot < 0 {
 		w.step(s, "no entry at or below offset %d: the .log is walked from its start", offset)
+		return 0, nil
 	}
-	return w.walkLog(i, from, offset)
+	key, at := x.at(slot)
+	s.Entry, s.Page, s.Position, s.Offset = int64(slot), int64(slot*offsetEntry/pageSize), at, kafka.Offset(key)
+	w.step(s, "entry %d: offset %d is at byte %d of the .log", slot, key, at)
+	why, err := w.doubt(base, kafka.Offset(key), at, offset)
+	if err != nil || why == "" {
+		return at, err
+	}
+	s.Kind = DoubtStep
+	w.step(s, "entry %d contradicts the .log: %s; the index is not followed, the .log is walked from its start, and a broker makes the index anew", slot, why)
+	return 0, nil
 }
 
 // walkLog reads batch headers until the one that holds the offset.
@@ -339,9 +365,14 @@ func (w *walk) walkLog(i int, from int64, offset kafka.Offset) error {
 	headers, found := 0, false
 	var at int64
 	var h record.Header
-	err := w.scan(base, from, func(s *record.Scanner) bool {
+	var lost *DamageError
+	err := w.past(base, from, func(s *record.Scanner) bool {
 		headers++
 		h, at = *s.Header(), s.Position()
+		if lost != nil && h.BaseOffset > offset {
+			return false // the offset lay in what is damaged
+		}
+		lost = nil
 		found = h.LastOffset >= offset
 		step := none(BatchStep)
 		step.File, step.Position, step.Offset, step.Bytes = file, at, h.BaseOffset, int64(h.Size)
@@ -354,9 +385,16 @@ func (w *walk) walkLog(i int, from int64, offset kafka.Offset) error {
 		}
 		w.step(step, "batch at byte %d: offsets %d to %d, %d bytes: %s", at, h.BaseOffset, h.LastOffset, h.Size, verdict)
 		return !found
+	}, func(d *DamageError) {
+		lost = d
+		w.damage(d)
 	})
 	if err != nil {
 		return err
+	}
+	if lost != nil && !found {
+		lost.What = fmt.Sprintf("offset %d", offset)
+		return lost
 	}
 	if !found {
 		if i+1 < len(w.bases) {
@@ -367,6 +405,9 @@ func (w *walk) walkLog(i int, from int64, offset kafka.Offset) error {
 	}
 	s := none(FoundStep)
 	s.File, s.Position, s.Offset, s.Bytes = file, at, h.BaseOffset, int64(headers*record.HeaderSize)
+	if err := w.check(base, at, &h); err != nil {
+		return err
+	}
 	w.step(s, "found after %d headers, %d bytes read between bytes %d and %d: %d pages of the .log", headers, headers*record.HeaderSize, from, at+record.HeaderSize,
 		(at+record.HeaderSize-1)/pageSize-from/pageSize+1)
 	return w.fetch(base, at, offset)
@@ -413,7 +454,7 @@ func (w *walk) byTime() error {
 	target := w.o.Timestamp
 	for i, base := range w.bases {
 		var most kafka.Timestamp = math.MinInt64
-		if err := w.scan(base, 0, func(s *record.Scanner) bool { most = max(most, s.Header().MaxTimestamp); return true }); err != nil {
+		if err := w.past(base, 0, func(s *record.Scanner) bool { most = max(most, s.Header().MaxTimestamp); return true }, nil); err != nil {
 			return err
 		}
 		if most < target || i+1 < len(w.bases) && w.bases[i+1] <= w.r.Start {
@@ -433,6 +474,14 @@ func (w *walk) byTime() error {
 			key, offset := x.at(slot)
 			s.Entry, s.Page, s.Offset, from = int64(slot), int64(slot*timeEntry/pageSize), kafka.Offset(offset), max(base, kafka.Offset(offset))
 			w.step(s, "entry %d: timestamp %d is at offset %d", slot, key, offset)
+			why, err := w.doubtTime(base, kafka.Timestamp(key), kafka.Offset(offset))
+			if err != nil {
+				return err
+			}
+			if why != "" {
+				s.Kind, from = DoubtStep, base
+				w.step(s, "entry %d contradicts the .log: %s; the time index is not followed, and a broker makes it anew", slot, why)
+			}
 		} else {
 			w.step(s, "no entry at or below timestamp %d: it is looked for from offset %d on", target, base)
 		}
@@ -444,25 +493,15 @@ func (w *walk) byTime() error {
 // findTime walks batches from an offset on to the first record that is not older.
 func (w *walk) findTime(i int, from kafka.Offset) error {
 	base := w.bases[i]
-	x, err := w.read(base, segment.IndexExt, offsetEntry)
+	at, err := w.entry(i, from)
 	if err != nil {
 		return err
-	}
-	at := int64(0)
-	s := none(EntryStep)
-	s.File, s.Position, s.Offset = x.path, 0, base
-	if slot := w.lookup(x, int64(from)); slot >= 0 {
-		key, pos := x.at(slot)
-		s.Entry, s.Page, s.Position, s.Offset, at = int64(slot), int64(slot*offsetEntry/pageSize), pos, kafka.Offset(key), pos
-		w.step(s, "entry %d: offset %d is at byte %d of the .log", slot, key, pos)
-	} else {
-		w.step(s, "no entry at or below offset %d: the .log is walked from its start", from)
 	}
 	file := w.path(base, segment.LogExt)
 	found := kafka.NoOffset
 	var position int64
 	var failed error
-	err = w.scan(base, at, func(s *record.Scanner) bool {
+	err = w.past(base, at, func(s *record.Scanner) bool {
 		h := s.Header()
 		step := none(BatchStep)
 		step.File, step.Position, step.Offset, step.Bytes = file, s.Position(), h.BaseOffset, int64(h.Size)
@@ -472,9 +511,11 @@ func (w *walk) findTime(i int, from kafka.Offset) error {
 		}
 		w.step(step, "batch at byte %d: offsets %d to %d, largest timestamp %d: its records are read", s.Position(), h.BaseOffset, h.LastOffset, h.MaxTimestamp)
 		position = s.Position()
-		found, failed = w.firstRecord(s)
+		if failed = w.check(base, s.Position(), h); failed == nil {
+			found, failed = w.firstRecord(s)
+		}
 		return found == kafka.NoOffset && failed == nil
-	})
+	}, w.damage)
 	if err = errors.Join(err, failed); err != nil {
 		return err
 	}
@@ -482,7 +523,7 @@ func (w *walk) findTime(i int, from kafka.Offset) error {
 		return &RangeError{fmt.Sprintf("timestamp %d", w.o.Timestamp), w.r.Start, w.r.End}
 	}
 	w.r.Offset = found
-	s = none(FoundStep)
+	s := none(FoundStep)
 	s.File, s.Position, s.Offset = file, position, found
 	w.step(s, "offset %d is the first record that is not older than timestamp %d", found, w.o.Timestamp)
 	return w.fetch(base, position, found)
