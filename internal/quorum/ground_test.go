@@ -130,10 +130,12 @@ func TestADamagedSnapshotThatNothingReplacesIsRefused(t *testing.T) {
 // Faults 4.1: with one voter the epoch of the log is all that quorum-state says.
 func TestQuorumStateIsRebuilt(t *testing.T) {
 	for name, spoil := range map[string]func(disk *memfs.FS, path string) error{
-		"missing":     func(disk *memfs.FS, path string) error { return disk.Remove(path) },
-		"empty":       func(disk *memfs.FS, path string) error { return checkpoint.WriteFile(disk, path, nil) },
-		"senseless":   func(disk *memfs.FS, path string) error { return checkpoint.WriteFile(disk, path, []byte("{\"")) },
-		"a directory": func(disk *memfs.FS, path string) error { return errors.Join(disk.Remove(path), disk.Mkdir(path, 0o755)) },
+		"missing":   func(disk *memfs.FS, path string) error { return disk.Remove(path) },
+		"empty":     func(disk *memfs.FS, path string) error { return checkpoint.WriteFile(disk, path, nil) },
+		"senseless": func(disk *memfs.FS, path string) error { return checkpoint.WriteFile(disk, path, []byte("{\"")) },
+		"a directory": func(disk *memfs.FS, path string) error {
+			return errors.Join(disk.Remove(path), disk.Mkdir(path, 0o755))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			disk, snapshots, want := twoSnapshots(t)
@@ -157,9 +159,11 @@ func TestQuorumStateIsRebuilt(t *testing.T) {
 // the order in which it was said.
 func TestTheRecordsOfAStartWaitForRoom(t *testing.T) {
 	for name, noRoom := range map[string]func(op faultfs.Op) bool{
-		"for anything":     func(op faultfs.Op) bool { return op.Kind == faultfs.Write || op.Kind == faultfs.Create },
-		"for quorum-state": func(op faultfs.Op) bool { return op.Kind == faultfs.Create && strings.Contains(op.Name, "quorum-state") },
-		"for the log":      func(op faultfs.Op) bool { return op.Kind == faultfs.Write && strings.HasSuffix(op.Name, ".log") },
+		"for anything": func(op faultfs.Op) bool { return op.Kind == faultfs.Write || op.Kind == faultfs.Create },
+		"for quorum-state": func(op faultfs.Op) bool {
+			return op.Kind == faultfs.Create && strings.Contains(op.Name, "quorum-state")
+		},
+		"for the log": func(op faultfs.Op) bool { return op.Kind == faultfs.Write && strings.HasSuffix(op.Name, ".log") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			disk, _, _ := twoSnapshots(t)
