@@ -578,10 +578,12 @@ func (x *mapped) full(spare int) (bool, error) {
 	return int64(n) >= x.length.Load()/int64(x.entry)-int64(spare), err
 }
 
-// fault tells about the first page of a map that cannot be accessed.
+// fault tells about the first page of a map that cannot be accessed. The name is
+// the one that the file was opened with: who takes a lock for the one that it has
+// now would wait for a writer that waits for readers.
 func (x *mapped) fault(v *view, at int64, write bool, err error) {
 	if x.onFault != nil && !v.told.Swap(true) {
-		x.onFault(x.Path(), at/pageSize, write, err)
+		x.onFault(v.file.Name(), at/pageSize, write, err)
 	}
 }
 
