@@ -296,7 +296,8 @@ func (x *TxnIndex) holdsLocked(entries []byte) (bool, error) {
 // the first: a file may be sparse and long.
 func (x *TxnIndex) SanityCheck() error {
 	var bad error
-	corrupt := func(format string, args ...any) { bad = &CorruptError{x.Path(), fmt.Sprintf(format, args...)} }
+	path := x.Path() // not within Each, which holds the lock: a writer that waits for it would come first
+	corrupt := func(format string, args ...any) { bad = &CorruptError{path, fmt.Sprintf(format, args...)} }
 	before := x.base - 1
 	err := x.Each(func(at int64, a AbortedTxn) bool {
 		switch {
