@@ -161,12 +161,16 @@ func (m *Manager) writeLocked(d *dir, k checkpointKind, override offsets) (offse
 	content := offsets{}
 	maps.Copy(content, file.unopened)
 	maps.Copy(content, file.carried)
+	maps.Copy(content, override)
 	for _, p := range m.partitions(d) {
-		if offset, ok := k.offset(p); ok {
+		offset, ok := k.offset(p)
+		if asked, known := override[p.tp]; known && (k != recoveryPoints || asked < offset) {
+			continue // a recovery point that was read before the log was cut is not written after it
+		}
+		if ok {
 			content[p.tp] = offset
 		}
 	}
-	maps.Copy(content, override)
 	if file.written != nil && maps.Equal(content, file.written) {
 		return content, nil
 	}

@@ -41,6 +41,29 @@ func TestRecoveryPointsOfTopicsThatSyncFollowWithinSeconds(t *testing.T) {
 	})
 }
 
+// TestARecoveryPointThatIsOutOfDateIsNotWritten: compaction has the recovery point
+// written that it has read; a truncation in between has lowered it.
+func TestARecoveryPointThatIsOutOfDateIsNotWritten(t *testing.T) {
+	disk := memfs.New()
+	format(t, disk, "/data")
+	m := load(t, options(disk, "/data"), nil)
+	log := create(t, m, "orders", 0)
+	appendRecords(t, log, 4)
+	if err := log.Flush(4); err != nil {
+		t.Fatal(err)
+	}
+	before := log.RecoveryPoint()
+	if _, err := log.TruncateTo(2); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.persistRecoveryPoint(m.logs[log.Partition()], before); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := readFile(t, disk, "/data/"+checkpoint.RecoveryPointFile), "0\n1\norders 0 2\n"; got != want {
+		t.Errorf("recovery points %q, want %q", got, want)
+	}
+}
+
 func TestDirectoriesOfOneFileSystemShareAFlusher(t *testing.T) {
 	disk := memfs.New()
 	format(t, disk, "/a", "/b")
