@@ -233,7 +233,12 @@ func (ld *loader) loadSegment(base kafka.Offset, hasTimeIndex, check bool) error
 	}
 	reason, since := err, l.opts.Now()
 	ld.segs = ld.segs[:len(ld.segs)-1] // the producer state before it is built from those below
-	found, err := ld.recoverSegment(s, nil, math.MaxInt64)
+	var found segment.Recovered
+	if err = s.BuildIndexesBeside(); err == nil {
+		if found, err = ld.recoverSegment(s, nil, math.MaxInt64); err == nil {
+			err = s.PutIndexesInPlace()
+		}
+	}
 	ld.segs = append(ld.segs, s)
 	if err != nil {
 		return err
@@ -421,6 +426,9 @@ func (ld *loader) recoverSegment(s *segment.Segment, later []*segment.Segment, k
 	}
 	if found.Cut == 0 && len(later) > 0 && found.Next > later[0].BaseOffset() {
 		return found, &MisnamedError{Path: later[0].Path(), Base: later[0].BaseOffset(), Found: found.Next, Below: s.Path()}
+	}
+	if g := found.Gap; g != (segment.OffsetGap{}) {
+		l.event("offset-gap", s.Path(), fmt.Sprintf("no batch has the offsets %d to %d: they are missing, or the base offset of the batch behind them, the last one, is damaged", g.From, g.To-1))
 	}
 	st.SetMapEnd(max(st.MapEnd(), found.Next))
 	ld.producers, ld.changed = st, ld.changed || st.Dropped()

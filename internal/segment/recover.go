@@ -59,11 +59,17 @@ type Cut struct {
 type Recovered struct {
 	Next    kafka.Offset // behind the last good batch; the base when there is none
 	Batches int
-	Entries int   // of the offset index
-	Cut     int64 // bytes that were cut off
-	From    int64 // where the .log was cut
-	Reason  *record.CorruptError
+	Entries int // of the offset index
+	// Gap is before the last batch, where nothing tells whether offsets are missing
+	// there or the offset of that batch is damaged; zero: there is none.
+	Gap    OffsetGap
+	Cut    int64 // bytes that were cut off
+	From   int64 // where the .log was cut
+	Reason *record.CorruptError
 }
+
+// OffsetGap says that no batch has the offsets [From, To).
+type OffsetGap struct{ From, To kafka.Offset }
 
 // RecoverWith is Recover with a say in where the log ends.
 func (s *Segment) RecoverWith(o RecoverOptions) (out Recovered, err error) {
@@ -98,7 +104,7 @@ func (s *Segment) RecoverWith(o RecoverOptions) (out Recovered, err error) {
 		r.damage = r.damage[:n-1] // the end of the log is judged by itself
 	}
 	s.SetDamage(r.damage)
-	out = Recovered{Next: r.chain.Next, Batches: r.batches, From: end, Reason: r.reason}
+	out = Recovered{Next: r.chain.Next, Batches: r.batches, Gap: r.gap, From: end, Reason: r.reason}
 	if out.Entries, err = s.offsets.Len(); err != nil {
 		return out, err
 	}
@@ -171,6 +177,7 @@ type recovery struct {
 	unindexed bool  // the disk is full: the rest is found by walking
 	reason    *record.CorruptError
 	damage    []BadRange
+	gap       OffsetGap
 }
 
 // run goes through the file and returns where the log ends.
@@ -267,17 +274,22 @@ func (r *recovery) mayJump(h *record.Header, pos int64) (bool, error) {
 	}
 	// Nothing behind it says what is right. Damage in front of it explains a jump, and
 	// a recovery point that lies where it would end without one contradicts it: no
-	// recovery point lies within a batch.
-	gap := at.BaseOffset - r.chain.Next
+	// recovery point lies within a batch, and in what a truncation inside a batch
+	// skipped at its end alone.
+	gap, unmoved := at.BaseOffset-r.chain.Next, r.chain.Next+kafka.Offset(at.LastOffsetDelta)+1
 	switch n := len(r.damage); {
 	case n > 0 && r.damage[n-1].End == pos:
 		return true, nil
-	case r.o.Keep == r.chain.Next+kafka.Offset(at.LastOffsetDelta)+1:
+	case r.o.Keep == unmoved && at.BaseOffset != unmoved:
 		return false, nil
 	}
 	// A follower that was truncated inside a batch leaves a small gap, in the same
 	// leader epoch too; one flipped bit of the offset mostly a large one.
-	return r.o.Gaps || gap < maxGap || bits.OnesCount64(uint64(at.BaseOffset^r.chain.Next)) > 1, nil
+	one := bits.OnesCount64(uint64(at.BaseOffset^r.chain.Next)) == 1
+	if one && gap < maxGap && !r.o.Gaps {
+		r.gap = OffsetGap{From: r.chain.Next, To: at.BaseOffset}
+	}
+	return r.o.Gaps || gap < maxGap || !one, nil
 }
 
 // maxGap is more offsets than a batch has.
