@@ -3,6 +3,7 @@ package commitlog
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -534,6 +535,26 @@ func TestASecondDeleteRecordsDoesNotOvertakeTheCheckpointOfTheFirst(t *testing.T
 }
 
 // TestDeletedRecordsGoAtOnce: as Apache Kafka does, which does not wait for retention.
+func TestRecordsDeletedAfterATruncationAreDeletedDurably(t *testing.T) {
+	var kept []kafka.Offset
+	b := newBench(t, func(o *Options) {
+		o.PersistLogStart = func(start kafka.Offset) error { kept = append(kept, start); return nil }
+	})
+	b.append(10)
+	for _, step := range []func() error{
+		func() error { _, err := b.log.DeleteRecordsTo(8); return err },
+		func() error { return b.log.TruncateFullyAndStartAt(4) },
+		func() error { b.append(3); _, err := b.log.DeleteRecordsTo(6); return err },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []kafka.Offset{8, 6}; !slices.Equal(kept, want) {
+		t.Errorf("log start offsets made durable: %v, want %v", kept, want)
+	}
+}
+
 func TestDeletedRecordsGoAtOnce(t *testing.T) {
 	b := newBench(t, nil)
 	for range 3 {

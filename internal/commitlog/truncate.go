@@ -61,13 +61,20 @@ func (l *Log) lowerRecoveryPoint(offset kafka.Offset) error {
 	return nil
 }
 
+// lowerStart takes the log start offset back: what is durable of a higher one says
+// nothing of the next time that it is raised.
+func (l *Log) lowerStart(offset kafka.Offset) {
+	l.start.set(min(l.start.get(), offset))
+	l.startKept.set(min(l.startKept.get(), offset))
+}
+
 func (l *Log) truncateLocked(list *segmentList, offset kafka.Offset) error {
 	keep := list.floor(offset) + 1
 	gone := list.segs[keep:]
 	kept := newSegmentList(slices.Clone(list.segs[:keep]))
 	// No reader may go past offset from here on.
 	l.highWatermark.set(min(l.highWatermark.get(), offset))
-	l.start.set(min(l.start.get(), offset))
+	l.lowerStart(offset)
 	l.segments.Store(kept)
 	l.end.store(offset, kept.active().BaseOffset(), kept.active().Size())
 	err := l.dropLocked(gone)
@@ -153,6 +160,7 @@ func (l *Log) truncateFullyLocked(offset, start kafka.Offset) error {
 		return l.fail("truncate", err)
 	}
 	l.start.set(start)
+	l.lowerStart(start)
 	l.end.store(offset, offset, 0)
 	l.highWatermark.set(offset)
 	l.segments.Store(newSegmentList([]*segment.Segment{created}))
