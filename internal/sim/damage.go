@@ -71,6 +71,9 @@ func Damage(t *testing.T, row *Row, o DamageOptions) error {
 				violation("open", err)
 			}
 			row.Count(v.outcome.String(), 1)
+			if v.moved {
+				row.Count("last batch at a higher offset, told", 1)
+			}
 			if v.atFirst != nil {
 				row.Count("right only after a scrub", 1)
 			}

@@ -63,6 +63,9 @@ func Flips(t *testing.T, row *Row, o FlipsOptions) error {
 						t.Logf("%s: %v, %d batches lost, events %v, %v", name(), v.outcome, v.lost, v.events, v.why)
 					}
 					row.Count(v.outcome.String(), 1)
+					if v.moved {
+						row.Count("last batch at a higher offset, told", 1)
+					}
 					if v.atFirst != nil {
 						row.Count("right only after a scrub", 1)
 					}

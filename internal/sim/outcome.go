@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +41,7 @@ type verdict struct {
 	events  []string
 	why     error // of a refusal
 	epochs  int   // batches served with a wrong leader epoch
+	moved   bool  // the last batch of a killed log is served at another offset; told by an event
 	// atFirst is what was wrong before a scrub had looked; nil when nothing was.
 	atFirst error
 }
@@ -80,6 +83,9 @@ func (m *moment) openDamaged(disk *memfs.FS) (v verdict, err error) {
 		}
 	}
 	v.events = w.names()
+	if v.moved && !slices.Contains(v.events, "offset-gap") {
+		return v, fmt.Errorf("the last batch is served at another offset, and nothing says so (events %v)", v.events)
+	}
 	if v.outcome == harmless && w.any() {
 		v.outcome = repaired
 	}
@@ -102,6 +108,7 @@ func (m *moment) readAll(dirs *logdir.Manager) (v verdict, err error) {
 		v.outcome = max(v.outcome, one.outcome)
 		v.lost += one.lost
 		v.epochs += one.epochs
+		v.moved = v.moved || one.moved
 		v.why = errors.Join(v.why, one.why)
 	}
 	return v, nil
@@ -161,6 +168,10 @@ func (p *part) readDamaged(dirs *logdir.Manager) (v verdict, err error) {
 			return errRefused
 		}
 		want := byBase[h.BaseOffset]
+		if want == nil && p.movedLast(b, h) {
+			v.moved = true
+			return nil
+		}
 		if want == nil || !bytes.Equal(b[covered:], want.raw[covered:]) {
 			return &wrongError{fmt.Sprintf("a batch %d to %d is served that was not sent", h.BaseOffset, h.LastOffset)}
 		}
@@ -192,6 +203,15 @@ func (p *part) readDamaged(dirs *logdir.Manager) (v verdict, err error) {
 		}
 	}
 	return v, nil
+}
+
+// movedLast tells the last batch above the recovery point with a base offset that
+// is higher by one bit, by less than a truncation inside a batch can leave out:
+// no checksum covers it, nothing stands behind it, and Kafka writes such logs.
+func (p *part) movedLast(b []byte, h *record.Header) bool {
+	last := &p.batches[len(p.batches)-1]
+	return last.base >= p.durable && h.BaseOffset > last.base && h.BaseOffset-last.base < 1<<20 &&
+		bits.OnesCount64(uint64(h.BaseOffset^last.base)) == 1 && bytes.Equal(b[covered:], last.raw[covered:])
 }
 
 // errRefused is a batch that every client refuses by its checksum.
