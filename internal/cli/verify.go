@@ -29,7 +29,7 @@ A line is SEVERITY CODE FILE:BYTE MESSAGE. An error is damage, or what a broker 
 start on; a warning is what a start puts right; a note is worth knowing. The codes:
 V00x the data directory, V01x the log, V02x the offset index, V03x the time index,
 V04x the transaction index, V05x producer snapshots, V06x leader epochs, V07x topic ids,
-V080 left-over files, V09x cluster metadata. docs/operations.md explains each.`,
+V08x left-over and unknown files, V09x cluster metadata. docs/operations.md explains each.`,
 		Example: `  varve verify /var/lib/varve
   varve verify --deep data/orders-0
   varve verify --fast /var/lib/varve -o json`,

@@ -202,7 +202,7 @@ func faultCases() []faultCase {
 		{"transaction index: another producer", flipAt(seg22+".txnindex", 9), seg22 + ".txnindex", CodeTxnMarker, Error, 0},
 		{"transaction index: another first offset", flipAt(seg22+".txnindex", 17), seg22 + ".txnindex", CodeTxnOrder, Error, 0},
 		{"transaction index: empty", put(seg22+".txnindex", ""), seg22 + ".txnindex", CodeTxnMarker, Warning, -1},
-		{"transaction index: missing", gone(seg22 + ".txnindex"), seg22 + ".txnindex", CodeTxnMarker, Warning, -1},
+		{"transaction index: missing", gone(seg22 + ".txnindex"), seg22 + ".txnindex", CodeTxnMarker, Error, -1},
 
 		{"snapshot: a flipped bit", flipAt(seg48+".snapshot", 20), seg48 + ".snapshot", CodeSnapshot, Error, 0},
 		{"snapshot: short", short(seg48+".snapshot", 20), seg48 + ".snapshot", CodeSnapshot, Error, 0},

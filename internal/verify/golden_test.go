@@ -433,3 +433,39 @@ func (f noMap) Map(int, vfs.MapMode) (vfs.Map, error) {
 	f.t.Errorf("%s is mapped", f.Name())
 	return nil, vfs.ErrUnsupported
 }
+
+// vanishing is a disk on which one file is deleted once its name has been read.
+type vanishing struct {
+	vfs.FS
+	name string
+}
+
+func (v vanishing) OpenFile(name string, flag int, perm os.FileMode) (vfs.File, error) {
+	if name == v.name {
+		return nil, &os.PathError{Op: "open", Path: name, Err: os.ErrNotExist}
+	}
+	return v.FS.OpenFile(name, flag, perm)
+}
+
+func (v vanishing) Stat(name string) (os.FileInfo, error) {
+	if name == v.name {
+		return nil, &os.PathError{Op: "stat", Path: name, Err: os.ErrNotExist}
+	}
+	return v.FS.Stat(name)
+}
+
+// Retention may delete a segment while verify is at work beside the broker: it is
+// not missed.
+func TestASegmentThatIsDeletedMeanwhileIsNotMissed(t *testing.T) {
+	disk := faultDisk(t)
+	for _, inUse := range []bool{true, false} {
+		o := Options{FS: vanishing{disk, "/data/" + seg0 + ".log"}, Paths: []string{"/data"}, InUse: func(string) bool { return inUse }}
+		r, err := Check(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := r.Count(Error) > 0; found == inUse {
+			t.Errorf("in use %v: found %v", inUse, r.Findings)
+		}
+	}
+}

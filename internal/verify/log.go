@@ -33,6 +33,7 @@ func (p *partition) segment(base kafka.Offset, active bool) {
 	path := join(p.dir, segment.Name(base, segment.LogExt))
 	f, err := p.fs.OpenFile(path, 0, 0)
 	if err != nil {
+		p.broken, p.txns.gaps = true, true // or deleted by the broker that is at work here
 		p.add(Error, CodeUnreadable, path, -1, "%v", reason(err))
 		return
 	}

@@ -73,7 +73,7 @@ func (p *partition) txnIndex(base kafka.Offset, recovered bool) {
 	path := join(p.dir, segment.Name(base, segment.TxnIndexExt))
 	data, ok := p.readIndex(path, CodeTxnIndex, false)
 	if !ok {
-		p.missingAborts(path, nil)
+		p.missingAborts(path, nil, softened(recovered))
 		return
 	}
 	severity := softened(recovered)
@@ -107,7 +107,7 @@ func (p *partition) txnIndex(base kafka.Offset, recovered bool) {
 		}
 		before, beforeStable = max(before, last), max(beforeStable, stable)
 	}
-	p.missingAborts(path, indexed)
+	p.missingAborts(path, indexed, Warning)
 }
 
 // contradicts compares an entry with the log. A transaction may have begun
@@ -117,16 +117,16 @@ func (p *partition) contradicts(first, wantFirst, stable, wantStable kafka.Offse
 	return first != wantFirst && first >= start || stable != wantStable && stable >= start
 }
 
-// missingAborts warns of abort markers that the index does not have. Kafka's
-// recovery leaves such: it rebuilds the index with the producers of a snapshot
-// that may be younger than the transaction.
-func (p *partition) missingAborts(path string, indexed map[txnMarker]bool) {
+// missingAborts names abort markers that the index does not have. Kafka's recovery
+// leaves single ones: it rebuilds the index with the producers of a snapshot that
+// may be younger than the transaction. A file that is gone is damage.
+func (p *partition) missingAborts(path string, indexed map[txnMarker]bool, severity Severity) {
 	if p.txns.gaps {
 		return
 	}
 	for key, a := range p.txns.aborted {
 		if a.first != kafka.NoOffset && !indexed[key] {
-			p.add(Warning, CodeTxnMarker, path, -1, "no entry for the transaction of producer %d aborted at offset %d: it is served to read_committed", key.producer, key.offset)
+			p.add(severity, CodeTxnMarker, path, -1, "no entry for the transaction of producer %d aborted at offset %d: it is served to read_committed", key.producer, key.offset)
 		}
 	}
 }
