@@ -276,6 +276,14 @@ func TestDirectoriesOfAnotherNodeDisagree(t *testing.T) {
 	}) {
 		t.Errorf("the same directory.id twice: found %v", r.Findings)
 	}
+	if !slices.ContainsFunc(r.Findings, func(f Finding) bool {
+		return f.Code == CodeMetaDisagree && f.File == filepath.Join(b, "txn-1") && f.Severity == Error
+	}) {
+		t.Errorf("the same partition twice: found %v", r.Findings)
+	}
+	if r := check(t, Options{Paths: []string{a, filepath.Join(a, "txn-1")}}); r.Count(Error) > 0 {
+		t.Errorf("a partition that is named twice: found %v", r.Findings)
+	}
 }
 
 // What a broker does not start on is an error: the directory without its

@@ -75,6 +75,7 @@ func (p *partition) nextGood(f vfs.File, from, size int64, base kafka.Offset) (i
 	}
 	size = min(size, max(from, math.MaxInt32)) // no log of Kafka's reaches beyond
 	buf := make([]byte, 64<<10)
+	budget := 4*(size-from) + 64<<20 // bytes that only look like batches cost no more than this
 	for at := from; size-at > record.HeaderSize; {
 		n, err := f.ReadAt(buf[:min(int64(len(buf)), size-at)], at)
 		if err != nil && !errors.Is(err, io.EOF) || n <= magicAt {
@@ -90,8 +91,13 @@ func (p *partition) nextGood(f vfs.File, from, size int64, base kafka.Offset) (i
 			if first < p.end || first >= upper || first-base > math.MaxInt32 {
 				continue
 			}
-			if pos := at + int64(i-magicAt); goodBatch(f, pos, size) {
+			pos := at + int64(i-magicAt)
+			good, read := goodBatch(f, pos, size)
+			if good {
 				return pos, first
+			}
+			if budget -= read; budget < 0 {
+				return -1, 0
 			}
 		}
 		if at+int64(n) >= size {
@@ -102,19 +108,20 @@ func (p *partition) nextGood(f vfs.File, from, size int64, base kafka.Offset) (i
 	return -1, 0
 }
 
-// goodBatch reports whether a whole batch with a right checksum starts at pos.
-func goodBatch(f vfs.File, pos, size int64) bool {
+// goodBatch reports whether a whole batch with a right checksum starts at pos, and
+// how many bytes it has read to know.
+func goodBatch(f vfs.File, pos, size int64) (good bool, read int64) {
 	var b [record.HeaderSize]byte
 	if n, _ := f.ReadAt(b[:], pos); n < len(b) {
-		return false
+		return false, 0
 	}
 	h, err := record.ParseHeader(b[:])
 	if err != nil || h.Magic != record.MagicV2 || pos+int64(h.Size) > size || h.LastOffset < h.BaseOffset {
-		return false
+		return false, int64(len(b))
 	}
 	whole := make([]byte, h.Size)
 	n, _ := f.ReadAt(whole, pos)
-	return n == len(whole) && record.Check(whole) == nil
+	return n == len(whole) && record.Check(whole) == nil, int64(n)
 }
 
 // strangers names what Kafka does not know in a partition directory. A .log under

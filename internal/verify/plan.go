@@ -75,6 +75,7 @@ func plan(o *Options) ([]job, []Finding, error) {
 		}
 	}
 	p.compareMeta(dirs)
+	p.twice()
 	if o.Node {
 		p.metadata(dirs)
 	}
@@ -342,6 +343,21 @@ func (p *planner) compareMeta(dirs []*dataDir) {
 		case m.NodeID != first.NodeID:
 			p.add(Error, CodeMetaDisagree, path, -1, "node.id %d, but %d in %s", m.NodeID, first.NodeID, firstPath)
 		}
+	}
+}
+
+// twice names a partition that two data directories hold: a broker is refused
+// them, because nothing says which of the two is right.
+func (p *planner) twice() {
+	seen := map[kafka.TopicPartition]string{}
+	for _, j := range p.jobs {
+		if j.only != "" || j.suffix != "" || !j.data.formatted || j.partition.Topic == kafka.ClusterMetadataTopic {
+			continue
+		}
+		if other, found := seen[j.partition]; found && other != j.dir {
+			p.add(Error, CodeMetaDisagree, j.dir, -1, "is also in %s: a broker does not start with both", other)
+		}
+		seen[j.partition] = j.dir
 	}
 }
 
