@@ -116,7 +116,7 @@ func (l *Log) mendEpochs(s *segment.Segment, e *segment.Examination, generation 
 	}
 	old := l.epochs.load()
 	for _, a := range old {
-		if a.Start < base && (len(e.Epochs) == 0 || a.Epoch < e.Epochs[0].Epoch) {
+		if a.Start < base && (len(e.Epochs) == 0 || a.Epoch <= e.Epochs[0].Epoch) {
 			add(a)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/bits"
 	"path/filepath"
 	"slices"
 
@@ -19,6 +20,8 @@ import (
 //	partition.metadata      the topic in the metadata             outcome
 //	id of the name's topic  has this partition on this broker     opened
 //	missing or unreadable   same, by name                         file restored, opened
+//	id of no topic, and a   same, by name                         file restored, opened
+//	character from that
 //	id of another topic     known under another name              refused, nothing is changed
 //	anything else                                                 renamed to -stray
 func (m *Manager) identity(d *dir, name string, tp kafka.TopicPartition, image *metadata.Image) (id kafka.TopicID, ok bool, err error) {
@@ -30,6 +33,9 @@ func (m *Manager) identity(d *dir, name string, tp kafka.TopicPartition, image *
 	}
 	if image == nil {
 		return id, true, nil
+	}
+	if topic := image.Topic(tp.Topic); !unreadable && topic != nil && image.TopicByID(id) == nil && nearID(id, topic.ID) {
+		unreadable, err = true, fmt.Errorf("topic id %s, which is not that of the topic by one character", id)
 	}
 	if unreadable {
 		topic := image.Topic(tp.Topic)
@@ -53,6 +59,16 @@ func (m *Manager) identity(d *dir, name string, tp kafka.TopicPartition, image *
 		return id, false, m.setAside(d, name, tp, "not a replica of this broker")
 	}
 	return id, true, nil
+}
+
+// nearID tells a damaged id from that of another topic: ids are random, and one
+// character of their text is 6 bits.
+func nearID(a, b kafka.TopicID) bool {
+	n := 0
+	for i := range a {
+		n += bits.OnesCount8(a[i] ^ b[i])
+	}
+	return n <= 6
 }
 
 // assigned reports whether this broker has a replica of the partition.

@@ -236,10 +236,42 @@ func (r *recovery) look(pos int64) (*record.Header, error) {
 			return nil, &record.CorruptError{Base: h.BaseOffset, Position: pos, Reason: "base offset", Found: int64(h.BaseOffset), Want: int64(r.chain.Next)}
 		}
 	}
+	if h.Magic >= record.MagicV2 && h.LeaderEpoch > r.chain.Epoch {
+		if err := r.epochFits(h, pos); err != nil {
+			return nil, err
+		}
+	}
 	if _, err := index.Relative(r.s.base, h.LastOffset); err != nil {
 		return nil, err
 	}
 	return h, nil
+}
+
+// wrongEpoch is the reason of a batch whose leader epoch is damaged, and what lies
+// behind it is not.
+const wrongEpoch = "leader epoch"
+
+// epochFits finds a leader epoch, which no checksum covers, that has a bit more
+// than that of the batch behind it: all from there on would have to be cut off for
+// it. Above the recovery point the ones behind could be of an older life of the
+// file, and have to go on exactly from the one before.
+func (r *recovery) epochFits(h *record.Header, pos int64) error {
+	at := *h // the reader's header is overwritten
+	defer func() { *h = at }()
+	end := pos + int64(at.Size)
+	after, err := r.in.header(end)
+	if err == nil && after.LeaderEpoch < at.LeaderEpoch && after.LeaderEpoch >= max(r.chain.Epoch, 0) && after.BaseOffset > at.LastOffset &&
+		(r.chain.Next < r.o.Keep || after.LeaderEpoch == r.chain.Epoch && after.BaseOffset == at.LastOffset+1) &&
+		bits.OnesCount32(uint32(at.LeaderEpoch^after.LeaderEpoch)) == 1 {
+		if err = r.in.check(after, end); err == nil {
+			return &record.CorruptError{Base: at.BaseOffset, Position: pos, Reason: wrongEpoch, Found: int64(at.LeaderEpoch), Want: int64(after.LeaderEpoch)}
+		}
+	}
+	var bad *record.CorruptError
+	if err == nil || errors.As(err, &bad) {
+		return nil
+	}
+	return err
 }
 
 // mayJump decides whether offsets are missing before a batch, or its base
@@ -332,7 +364,7 @@ func (r *recovery) misnamed() error {
 // found is false when it ends there.
 func (r *recovery) passOver(pos int64, bad *record.CorruptError) (next int64, found bool, err error) {
 	whole := r.o.Keep == math.MaxInt64
-	if r.chain.Next >= r.o.Keep && !whole {
+	if r.chain.Next >= r.o.Keep && !whole && bad.Reason != wrongEpoch {
 		return 0, false, nil
 	}
 	next, found, err = r.resume(pos)

@@ -9,6 +9,7 @@ package sim
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -183,11 +184,13 @@ func (r *Row) Finish(now time.Time, file string) (Line, error) {
 	return line, err
 }
 
+var errPanic = errors.New("panic")
+
 // guard runs f and turns a panic into an error: a broker must not end by what it reads.
 func guard(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			err = fmt.Errorf("%w: %v\n%s", errPanic, p, debug.Stack())
 		}
 	}()
 	return f()

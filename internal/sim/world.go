@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -213,7 +214,8 @@ func (w *world) partitions() []kafka.TopicPartition {
 func (w *world) topic(name string, partitions int, set func(c *commitlog.Config)) {
 	w.mu.Lock()
 	w.ids++
-	id := kafka.TopicID{0: 7, 15: w.ids}
+	id := kafka.TopicID{0: 7, 15: w.ids} // ids are as different as random ones
+	binary.BigEndian.PutUint64(id[1:], uint64(w.ids)*0x9e3779b97f4a7c15)
 	copy(id[1:15], name)
 	w.topics[name] = id
 	c := smallConfig()
