@@ -179,10 +179,8 @@ func (a *app) poll(ctx context.Context, c *client, f *consumeFlags, plan *readPl
 		if ended(ctx) {
 			return n, nil
 		}
-		if err := fetchProblem(fetches); err != nil {
-			return n, err
-		}
-		fresh := !joined // a group's first rebalance may take longer than any silence
+		problem := fetchProblem(fetches) // what came besides is printed first
+		fresh := !joined                 // a group's first rebalance may take longer than any silence
 		joined = plan.joined()
 		var printErr error
 		fetches.EachRecord(func(r *kgo.Record) {
@@ -205,6 +203,9 @@ func (a *app) poll(ctx context.Context, c *client, f *consumeFlags, plan *readPl
 		}
 		if f.max > 0 && n >= f.max {
 			return n, nil
+		}
+		if problem != nil {
+			return n, problem
 		}
 		if fresh {
 			last, answers = time.Now(), c.watch.answered()
@@ -238,17 +239,18 @@ func fetchProblem(fetches kgo.Fetches) error {
 		if errors.Is(e.Err, context.DeadlineExceeded) || errors.Is(e.Err, context.Canceled) || errors.Is(e.Err, kgo.ErrClientClosed) {
 			continue
 		}
+		what := fmt.Sprintf("read %s-%d", e.Topic, e.Partition)
+		if errors.Is(e.Err, kerr.CorruptMessage) || strings.Contains(strings.ToLower(e.Err.Error()), "crc") {
+			return &failure{code: exitFailed, what: what, why: "the next batch is damaged: " + e.Err.Error(),
+				hint: "varve verify DIR, where the broker keeps its data, says which file and byte; --offset N goes on behind it"}
+		}
 		var loss *kgo.ErrDataLoss
 		if errors.As(e.Err, &loss) || kerr.IsRetriable(e.Err) || kgo.IsRetryableBrokerErr(e.Err) {
 			continue
 		}
-		what := fmt.Sprintf("read %s-%d", e.Topic, e.Partition)
 		var session *kgo.ErrGroupSession
 		if errors.As(e.Err, &session) {
 			what = "read as a member of the group"
-		}
-		if strings.Contains(strings.ToLower(e.Err.Error()), "crc") {
-			return &failure{code: exitFailed, what: what, why: e.Err.Error(), hint: "varve verify DIR, where the broker keeps its data, says which file and byte are damaged"}
 		}
 		return failed(what, e.Err)
 	}
@@ -447,7 +449,8 @@ func (p *readPlan) dropAtEnd(ctx context.Context, c *client, f *consumeFlags) er
 }
 
 func (p *readPlan) options(f *consumeFlags) []kgo.Opt {
-	opts := []kgo.Opt{kgo.FetchMaxWait(500 * time.Millisecond), kgo.ConsumeResetOffset(p.reset), kgo.KeepControlRecords()}
+	opts := []kgo.Opt{kgo.FetchMaxWait(500 * time.Millisecond), kgo.ConsumeResetOffset(p.reset), kgo.KeepControlRecords(),
+		kgo.KeepRetryableFetchErrors()} // a damaged batch stays damaged, though the protocol says to try again
 	if f.committed {
 		opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}
