@@ -145,6 +145,24 @@ var recoveries = []recovery{
 		damage: func(d *damaged) { d.write(d.file(6, ".log"), d.size+70, 0xff) }},
 	{name: "a flipped bit below the recovery point costs one batch", ends: 24, events: []string{"corrupt-batch"}, lost: []kafka.Offset{20},
 		damage: func(d *damaged) { d.opts.RecoveryPoint = 22; d.write(d.file(18, ".log"), d.size+70, 0xff) }},
+	{name: "damage below the recovery point up to the end of a segment does not take the later segments", ends: 24, events: []string{"corrupt-batch"},
+		lost: []kafka.Offset{8, 10}, files: []string{segment.Name(12, ".log"), segment.Name(18, ".log")}, gone: []string{cut(6), cut(12)},
+		damage: func(d *damaged) {
+			d.opts.RecoveryPoint = 10
+			d.write(d.file(6, ".log"), d.size+8, bytes.Repeat([]byte{0xff}, int(2*d.size-8))...)
+		}},
+	{name: "a segment torn below the recovery point does not take the later segments", ends: 24, events: []string{"corrupt-batch"},
+		lost: []kafka.Offset{8, 10}, files: []string{segment.Name(12, ".log")}, gone: []string{cut(6), cut(12)},
+		damage: func(d *damaged) { d.opts.RecoveryPoint = 10; d.truncate(d.file(6, ".log"), 2*d.size-1) }},
+	{name: "a damaged last batch of a segment below the recovery point costs that batch", ends: 24, events: []string{"corrupt-batch"},
+		lost: []kafka.Offset{10}, files: []string{segment.Name(12, ".log")}, gone: []string{cut(6)},
+		damage: func(d *damaged) { d.opts.RecoveryPoint = 11; d.write(d.file(6, ".log"), 2*d.size+70, 0xff) }},
+	{name: "a segment that is nothing but damage below the recovery point does not take the later segments", ends: 24, events: []string{"corrupt-batch"},
+		lost: []kafka.Offset{6, 8, 10}, files: []string{segment.Name(12, ".log")}, gone: []string{cut(6)},
+		damage: func(d *damaged) {
+			d.opts.RecoveryPoint = 11
+			d.write(d.file(6, ".log"), 0, bytes.Repeat([]byte{0xff}, int(3*d.size))...)
+		}},
 	{name: "a damaged segment below the recovery point is not looked at", ends: 24, lost: []kafka.Offset{8},
 		damage: func(d *damaged) { d.opts.RecoveryPoint = 18; d.write(d.file(6, ".log"), d.size+70, 0xff) }},
 	{name: "a damaged length below the recovery point costs one batch", ends: 24, events: []string{"corrupt-batch"}, lost: []kafka.Offset{20},

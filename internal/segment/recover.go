@@ -57,7 +57,9 @@ type Cut struct {
 
 // Recovered is what a recovery found.
 type Recovered struct {
-	Next    kafka.Offset // behind the last good batch; the base when there is none
+	// Next is behind the last good batch, the base when there is none; the next
+	// segment's base when there is damage up to the end.
+	Next    kafka.Offset
 	Batches int
 	Entries int // of the offset index
 	// Gap is before the last batch, where nothing tells whether offsets are missing
@@ -104,7 +106,11 @@ func (s *Segment) RecoverWith(o RecoverOptions) (out Recovered, err error) {
 		r.damage = r.damage[:n-1] // the end of the log is judged by itself
 	}
 	s.SetDamage(r.damage)
-	out = Recovered{Next: r.chain.Next, Batches: r.batches, Gap: r.gap, From: end, Reason: r.reason}
+	next := r.chain.Next
+	if n := len(r.damage); n > 0 && r.damage[n-1].End == size && end == size {
+		next = max(next, o.Below) // the offsets up to there are damaged, not missing
+	}
+	out = Recovered{Next: next, Batches: r.batches, Gap: r.gap, From: end, Reason: r.reason}
 	if out.Entries, err = s.offsets.Len(); err != nil {
 		return out, err
 	}
@@ -372,10 +378,10 @@ func (r *recovery) passOver(pos int64, bad *record.CorruptError) (next int64, fo
 		return 0, false, err
 	}
 	if !found {
-		if !whole {
+		if !whole && (r.o.Below == 0 || r.chain.Next >= r.o.Keep) {
 			return 0, false, nil
 		}
-		next = r.in.size
+		next = r.in.size // the log goes on in the next segment
 	}
 	r.again = true
 	lost := BadRange{Position: pos, End: next, First: r.chain.Next, Next: r.o.Below, Reason: bad.Reason, Found: bad.Found, Want: bad.Want}
