@@ -58,13 +58,7 @@ func (p *page) count(v int64, labels ...string) {
 	p.w.WriteByte('\n')
 }
 
-// gauge is a family of one sample without labels.
-func (p *page) gauge(name string, v float64) {
-	p.begin(name)
-	p.sample(v)
-}
-
-// whole is gauge for a whole number.
+// whole is a family of one whole number without labels.
 func (p *page) whole(name string, v int64) {
 	p.begin(name)
 	p.count(v)

@@ -137,7 +137,7 @@ func TestYDB50358CountsInsideRecordsAreRefusedBeforeMemoryIsTaken(t *testing.T) 
 		b = append(append([]byte(nil), b[:record.HeaderSize]...), body...)
 		binary.BigEndian.PutUint32(b[8:], uint32(len(b)-record.LogOverhead))
 		binary.BigEndian.PutUint32(b[57:], count)
-		binary.BigEndian.PutUint32(b[17:], record.Batch(b).ComputeCRC())
+		binary.BigEndian.PutUint32(b[17:], record.Batch.ComputeCRC(b))
 		return b
 	}
 	varint := func(v int64) []byte { return binary.AppendVarint(nil, v) }

@@ -80,7 +80,7 @@ func (p *progress) show(total int64) {
 	p.bars = mpb.New(mpb.WithOutput(p.out), mpb.WithAutoRefresh())
 	p.bar = p.bars.New(total, mpb.BarStyle().Lbound("[").Filler("=").Tip(">").Padding(" ").Rbound("]"), mpb.BarRemoveOnComplete(),
 		mpb.PrependDecorators(decor.Name(p.what+" "), count), mpb.AppendDecorators(rate, decor.Name(" "), decor.AverageETA(decor.ET_STYLE_GO)))
-	p.bar.DecoratorAverageAdjust(p.began)
+	_ = p.bar.DecoratorAverageAdjust(p.began) // an error: the bar has ended already
 }
 
 // end takes the bar away.

@@ -173,6 +173,7 @@ func startFailure(err error) error {
 	var metadata *quorum.RefusedError
 	var damaged *quorum.DamagedError
 	var unusable *logdir.UnusableError
+	var page *node.HTTPListenError
 	switch {
 	case errors.As(err, &inUse):
 		f.code, f.what, f.why, f.hint = exitRefused, "", inUse.Error(), "stop the process that uses it, or name another directory with --data-dir"
@@ -199,6 +200,8 @@ func startFailure(err error) error {
 	case errors.Is(err, quorum.ErrNotFormatted):
 		f.code, f.why = exitRefused, "the metadata log is missing: no __cluster_metadata-0 in the metadata directory, which meta.properties says is formatted"
 		f.hint = "restore __cluster_metadata-0, or set metadata.log.dir to where it is; topics and groups are known there alone"
+	case errors.As(err, &page) && errors.Is(err, syscall.EADDRINUSE):
+		f.hint = "another process listens there; name another address with --varve.http.listen HOST:PORT, or none with --varve.http.listen ''"
 	case errors.Is(err, syscall.EADDRINUSE):
 		f.hint = "another process listens there; stop it, or name another address with --listen HOST:PORT"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):

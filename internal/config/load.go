@@ -211,6 +211,9 @@ func quietlyUnknown(key string) bool {
 // nearestKey is a known key that equals name without separators, or else the
 // first within edit distance 2; empty when there is none.
 func nearestKey(name string) string {
+	if k, ok := Lookup(ScopeTopic, name); ok && k.Synonym != "" {
+		return k.Synonym // a setting of topics, whose default is the broker's under another name
+	}
 	bare := squeeze(name)
 	best, bestDistance := "", 3
 	for _, scope := range []Scope{ScopeBroker, ScopeOwn} {

@@ -186,6 +186,7 @@ func TestRefusals(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	tests := []struct{ name, file, want string }{
 		{"an unknown key names its neighbour", valid + "log.retention.hour=1", "server.properties:7: log.retention.hour: unknown key; did you mean log.retention.hours?"},
+		{"a setting of topics names the broker's", valid + "flush.messages=1", "server.properties:7: flush.messages: unknown key; did you mean log.flush.interval.messages?"},
 		{"separators do not count", valid + "log_retention_ms=1", "did you mean log.retention.ms?"},
 		{"an unknown key without neighbours", valid + "zookeeper.connect=h", "zookeeper.connect: unknown key"},
 		{"a key set twice", valid + "num.partitions=1\nnum.partitions=2", "num.partitions: set twice, in lines 7 and 8; the last one counts"},

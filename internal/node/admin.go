@@ -85,8 +85,24 @@ func (n *Node) listenHTTP() error {
 			"hint", "set varve.http.listen to another address, or to nothing")
 		return nil
 	}
-	return err
+	if err != nil {
+		return &HTTPListenError{Address: address, Err: err}
+	}
+	return nil
 }
+
+// HTTPListenError: the address of varve.http.listen cannot be bound.
+type HTTPListenError struct {
+	Address string
+	Err     error
+}
+
+// Error implements error.
+func (e *HTTPListenError) Error() string {
+	return "varve.http.listen=" + e.Address + ": " + e.Err.Error()
+}
+
+func (e *HTTPListenError) Unwrap() error { return e.Err }
 
 // HTTPAddr is the address that the HTTP listener is bound to; nil without one.
 func (n *Node) HTTPAddr() net.Addr {

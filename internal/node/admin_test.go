@@ -174,7 +174,7 @@ func TestAnHTTPAddressInUse(t *testing.T) {
 		defer l.Close()
 		dir := filepath.Join(t.TempDir(), "data")
 		_, err = startWith(t, dir, node.Options{}, "varve.http.listen="+l.Addr().String())
-		var bind *net.OpError
+		var bind *node.HTTPListenError
 		if !errors.As(err, &bind) || !errors.Is(err, syscall.EADDRINUSE) {
 			t.Fatalf("Start = %v, want the address in use", err)
 		}

@@ -60,6 +60,10 @@ func Start(ctx context.Context, cfg *config.Broker, o Options) (*Node, error) {
 		}
 		if err != nil {
 			n.abandon()
+			var page *HTTPListenError
+			if errors.As(err, &page) {
+				return nil, page
+			}
 			var bind *net.OpError
 			if errors.As(err, &bind) {
 				return nil, bind // it names itself; the step that binds is not the reader's business

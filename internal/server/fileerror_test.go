@@ -31,7 +31,7 @@ func TestAResponseWhoseFileFailsIsADiskError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "00000000000000000000.log")
-			var disk vfs.FS = vfs.OS()
+			disk := vfs.OS()
 			if tt.fault != nil {
 				disk = faultfs.Wrap(disk, func(op faultfs.Op) faultfs.Fault {
 					if op.Kind == faultfs.Read {

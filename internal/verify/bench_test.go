@@ -35,7 +35,7 @@ func BenchmarkCheck(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			record.Batch(out).SetBaseOffset(offset)
+			record.Batch.SetBaseOffset(out, offset)
 			offset += 16
 			log = append(log, out...)
 		}

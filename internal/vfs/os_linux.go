@@ -31,7 +31,7 @@ func (osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
 	// system call that always fails with EPERM.
 	for {
 		fd, err := unix.Open(name, mode, uint32(perm.Perm()))
-		if err == unix.EINTR {
+		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err == nil && !fresh {
@@ -62,8 +62,8 @@ func regular(fd, flag int) error {
 
 // openError tells what is in the way of a file from an error of the disk.
 func openError(name string, err error) error {
-	switch err {
-	case unix.ELOOP, unix.EISDIR, unix.ENXIO: // a link, a directory, a FIFO without a reader or a socket
+	switch {
+	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.EISDIR), errors.Is(err, unix.ENXIO): // a link, a directory, a FIFO without a reader or a socket
 		var st unix.Stat_t
 		if unix.Lstat(name, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
 			return &NotRegularError{Mode: modeOf(st.Mode & unix.S_IFMT)}

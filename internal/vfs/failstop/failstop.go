@@ -77,7 +77,7 @@ func (r *Root) check(op, name string) error {
 		return nil
 	}
 	if p := r.Failed.Load(); p != nil {
-		return &fs.PathError{Op: op, Path: name, Err: fmt.Errorf("%w: %v", ErrStopped, *p)}
+		return &fs.PathError{Op: op, Path: name, Err: fmt.Errorf("%w: %s", ErrStopped, (*p).Error())}
 	}
 	return nil
 }
