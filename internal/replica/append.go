@@ -100,19 +100,22 @@ func (p *Partition) AwaitSync(owed commitlog.SyncPoint) error {
 // synced follows a round of the log's syncs: what was waiting for it is
 // committed. The flusher calls it, and nobody else may be there to wake fetches.
 func (p *Partition) synced() {
-	p.raise()
+	if !p.raise() {
+		p.committed() // a coordinator's is behind it, see CoordinatorLog.HighWatermark
+	}
 	p.Wake()
 }
 
 // raise moves the high watermark as far as the role and the log allow.
-func (p *Partition) raise() {
+func (p *Partition) raise() (raised bool) {
 	p.roleMu.RLock()
 	role := p.role.Load()
-	raised := role.leading && p.commit(role)
+	raised = role.leading && p.commit(role)
 	p.roleMu.RUnlock()
 	if raised {
 		p.committed()
 	}
+	return raised
 }
 
 // DeleteRecords raises the log start offset to offset, -1 meaning the high

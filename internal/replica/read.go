@@ -104,6 +104,18 @@ func (l *CoordinatorLog) Append(batch []byte) (kafka.Offset, error) {
 	return info.FirstOffset, nil
 }
 
+// HighWatermark is how far the coordinator may answer: as far as the log is
+// committed, but with flush.messages=N no record that leaves N or more to a power
+// cut. For those Append has asked for a sync, and Watch is told after it.
+func (l *CoordinatorLog) HighWatermark() kafka.Offset {
+	hw, synced, n := l.Log.HighWatermark(), l.SyncedOffset(), l.Config().FlushMessages
+	if int64(hw-synced) < max(n, 1) {
+		return hw
+	}
+	l.RequestSync() // N may have become less since
+	return min(hw, max(synced, l.SyncedOffset())+kafka.Offset(max(n, 1)-1))
+}
+
 // Read returns batches from the one that holds from on, put into buf when it is
 // large enough: whole ones as far as maxBytes go, at least one.
 func (l *CoordinatorLog) Read(from kafka.Offset, maxBytes int, buf []byte) ([]byte, error) {
@@ -132,5 +144,5 @@ func readRegion(buf []byte, r vfs.Region) ([]byte, error) {
 	return b, nil
 }
 
-// Watch has f called when the high watermark has moved.
+// Watch has f called when HighWatermark has moved.
 func (l *CoordinatorLog) Watch(f func()) (stop func()) { return l.p.OnCommit(f) }

@@ -132,6 +132,41 @@ func TestACoordinatorsAppendsShareSyncs(t *testing.T) {
 	})
 }
 
+// TestACoordinatorsAnswersAreBoundedByFlushMessages: with flush.messages=N a
+// power cut takes fewer than N answered records, group commits too.
+func TestACoordinatorsAnswersAreBoundedByFlushMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, p := newGated(t)
+		must(t, g.apply(setting("orders", "flush.messages", "3")))
+		log, err := p.CoordinatorLog()
+		must(t, err)
+		told := 0
+		defer log.Watch(func() { told++ })()
+		write := func() {
+			t.Helper()
+			_, err := log.Append(batch(t, 1, 10))
+			must(t, err)
+		}
+		write()
+		write()
+		synctest.Wait()
+		if hw := log.HighWatermark(); hw != 3 || g.syncs.Load() != 0 {
+			t.Errorf("high watermark %d after %d syncs, want 3 after none: two records may be lost", hw, g.syncs.Load())
+		}
+		write()
+		<-g.entered
+		if hw := log.HighWatermark(); hw != 3 {
+			t.Errorf("high watermark %d while three records are on no disk, want 3", hw)
+		}
+		before := told
+		g.closed.Store(false)
+		g.let()
+		if hw := log.HighWatermark(); hw != 4 || told == before {
+			t.Errorf("high watermark %d after the sync, told %d times more; want 4, told", hw, told-before)
+		}
+	})
+}
+
 // TestAFailedSyncRefusesAllWhoWait: and tells the coordinator, which hears of
 // the high watermark alone.
 func TestAFailedSyncRefusesAllWhoWait(t *testing.T) {
