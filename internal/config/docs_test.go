@@ -1,36 +1,23 @@
 package config
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
 
-func TestKeysThatHaveEffectAreDocumented(t *testing.T) {
-	for _, scope := range []Scope{ScopeTopic, ScopeOwn} {
-		for _, k := range Keys(scope) {
-			if k.Doc == "" {
-				t.Errorf("%s %s has no text", scope, k.Name)
-			}
-		}
+func TestOwnSettingsAreInTheManual(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
 	}
-	k, _ := Lookup(ScopeBroker, "log.segment.bytes")
-	if !strings.HasPrefix(k.Doc, "Default of the topic setting segment.bytes. ") {
-		t.Errorf("log.segment.bytes: %q", k.Doc)
-	}
-}
-
-func TestEveryTextBelongsToAKey(t *testing.T) {
-	for name, text := range parseDocs(docsTSV) {
-		found := false
-		for _, scope := range []Scope{ScopeBroker, ScopeTopic, ScopeGroup, ScopeClientMetrics} {
-			_, ok := Lookup(scope, name)
-			found = found || ok
+	for _, k := range Keys(ScopeOwn) {
+		value := "`" + k.Default + "`"
+		if k.Default == "" {
+			value = "empty"
 		}
-		if !found {
-			t.Errorf("%s is no key", name)
-		}
-		if !strings.HasSuffix(text, ".") || len(text) > 200 {
-			t.Errorf("%s: %q is not a sentence or two", name, text)
+		if want := "| `" + k.Name + "` | " + value + " | " + k.Doc; !strings.Contains(string(page), want) {
+			t.Errorf("docs/operations.md has no row %q", want)
 		}
 	}
 }
