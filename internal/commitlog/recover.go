@@ -232,6 +232,8 @@ func (ld *loader) loadSegment(base kafka.Offset, hasTimeIndex, check bool) error
 		return err
 	}
 	reason, since := err, l.opts.Now()
+	var corrupt *index.CorruptError
+	inIndex := errors.As(reason, &corrupt)
 	ld.segs = ld.segs[:len(ld.segs)-1] // the producer state before it is built from those below
 	var found segment.Recovered
 	if err = s.BuildIndexesBeside(); err == nil {
@@ -239,17 +241,35 @@ func (ld *loader) loadSegment(base kafka.Offset, hasTimeIndex, check bool) error
 			err = s.PutIndexesInPlace()
 		}
 	}
+	if vfs.IsFull(err) && inIndex && corrupt.Path != s.Txns().Path() {
+		return ld.withoutIndexes(s, err)
+	}
 	ld.segs = append(ld.segs, s)
 	if err != nil {
 		return err
 	}
-	var corrupt *index.CorruptError
-	if errors.As(reason, &corrupt) {
+	if inIndex {
 		l.indexRebuilt(corrupt.Path, corrupt.Reason, found.Entries, since)
 		return nil
 	}
 	l.indexRebuilt(s.Txns().Path(), reason.Error(), found.Entries, since)
 	return nil
+}
+
+// withoutIndexes takes a segment into the log whose indexes could not be made anew
+// on a full disk. Its first reader finds them to be wrong, and does without.
+func (ld *loader) withoutIndexes(s *segment.Segment, full error) error {
+	l := ld.l
+	ld.producers = nil
+	if err := s.GiveUpIndexesBeside(); err != nil {
+		return err
+	}
+	s, err := segment.Open(l.fs, l.Dir(), s.BaseOffset(), l.segmentOptions())
+	if err != nil {
+		return err
+	}
+	ld.segs = append(ld.segs, s)
+	return ld.withoutRoom("indexes of "+s.Path(), full)
 }
 
 // recoverLog recovers what may not have reached the disk: every segment from the

@@ -28,9 +28,14 @@ func (s *Segment) PutIndexesInPlace() error {
 	if err := s.Flush(); err != nil {
 		return err
 	}
-	err := errors.Join(s.offsets.PutInPlace(), s.times.PutInPlace())
-	if err != nil && !vfs.IsFull(err) {
+	if err := errors.Join(s.offsets.PutInPlace(), s.times.PutInPlace()); err != nil {
 		return err
 	}
 	return s.fs.SyncDir(s.directory())
+}
+
+// GiveUpIndexesBeside removes what BuildIndexesBeside began and closes the
+// segment, which has to be opened again: with the old indexes.
+func (s *Segment) GiveUpIndexesBeside() error {
+	return errors.Join(s.offsets.GiveUpBeside(), s.times.GiveUpBeside(), s.Abandon())
 }
