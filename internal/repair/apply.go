@@ -110,10 +110,21 @@ func (s *Step) apply(fsys vfs.FS) error {
 	case s.Kind == MoveAside:
 		return moveAside(fsys, s.File)
 	}
+	if err := syncAll(fsys, s.syncs); err != nil {
+		return err
+	}
 	if err := keep(fsys, s.File, 0); err != nil {
 		return err
 	}
 	return checkpoint.WriteFile(fsys, s.File, s.data)
+}
+
+func syncFile(fsys vfs.FS, path string) error {
+	f, err := fsys.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // truncate cuts a .log and keeps what was behind the cut.

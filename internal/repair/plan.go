@@ -2,6 +2,7 @@ package repair
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -29,6 +30,7 @@ const (
 	rankIndexAfter = 103
 	rankSnapshot   = 104
 	rankEpochs     = 105
+	rankAccept     = 200 // behind everything else: it vouches for the result
 )
 
 type segmentKey struct {
@@ -60,7 +62,8 @@ func (p *planner) add(s Step) {
 	if s.spans == nil {
 		s.First, s.Last = kafka.NoOffset, kafka.NoOffset
 	}
-	if i, ok := p.at[s.File]; ok {
+	key := cmp.Or(s.key, s.File)
+	if i, ok := p.at[key]; ok {
 		if old := &p.plan.Steps[i]; s.spans != nil && old.spans != nil {
 			s.From = old.From
 			if old.First != kafka.NoOffset {
@@ -73,7 +76,7 @@ func (p *planner) add(s Step) {
 		p.plan.Steps[i] = s
 		return
 	}
-	p.at[s.File] = len(p.plan.Steps)
+	p.at[key] = len(p.plan.Steps)
 	p.plan.Steps = append(p.plan.Steps, s)
 }
 
@@ -92,6 +95,7 @@ type needs struct {
 
 // round turns findings into steps.
 func (p *planner) round(findings []verify.Finding) error {
+	before := p.changes
 	p.cut = map[string]bool{}
 	parts := map[string]*needs{}
 	var roots []verify.Finding
@@ -131,7 +135,10 @@ func (p *planner) round(findings []verify.Finding) error {
 	if len(p.cut) > 0 {
 		return nil // the checkpoints are compared with the logs as they will be
 	}
-	return p.roots(roots)
+	if err := p.roots(roots); err != nil || p.changes > before {
+		return err
+	}
+	return p.accept(dirs, findings)
 }
 
 // unreadable reports an error of one file: one that cannot be read, or is none.

@@ -49,8 +49,10 @@ type Step struct {
 	Loses bool
 
 	rank  int
-	data  []byte // new content of a small file
-	spans []span // of the .log that are kept
+	data  []byte   // new content of a small file
+	spans []span   // of the .log that are kept
+	syncs []string // directories whose files are made durable before
+	key   string   // tells a second step for a file from the first; "" is the file
 }
 
 // String is the line of the plan.
