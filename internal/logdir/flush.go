@@ -52,7 +52,9 @@ func (m *Manager) waitForFlushers() {
 
 // checkpointSynced moves the recovery points of logs that sync each append to
 // their ends. What lies below is known to be durable, and damage to it is told
-// from a torn end.
+// from a torn end. The .log is synced already; an index is when it has an entry
+// more, since a load believes it below the recovery point (order O7). It is one
+// sync at a time, with a pause behind the last one: producers' come in between.
 func (m *Manager) checkpointSynced() {
 	moved := false
 	m.each(func(p *partition) {

@@ -2,6 +2,7 @@ package logdir
 
 import (
 	"errors"
+	"maps"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -205,4 +206,61 @@ func readMarkerOf(t *testing.T, disk *memfs.FS, dir string) (int64, bool) {
 		t.Fatal(err)
 	}
 	return epoch, clean
+}
+
+// TestARecoveryPointCostsOnlyWhatChanged: with a sync before each answer the
+// recovery points follow every few seconds, of thousands of logs. Those that stand
+// cost nothing, and in the others an index is synced when it has a new entry.
+func TestARecoveryPointCostsOnlyWhatChanged(t *testing.T) {
+	disk := memfs.New()
+	format(t, disk, "/data")
+	syncs := map[string]int{}
+	fsys := faultfs.Wrap(disk, func(op faultfs.Op) faultfs.Fault {
+		switch op.Kind {
+		case faultfs.Sync, faultfs.SyncDir, faultfs.Flush:
+			syncs[op.Name]++
+		}
+		return faultfs.Fault{}
+	})
+	m := load(t, options(fsys, "/data"), nil)
+	var logs []*commitlog.Log
+	for i := range int32(20) {
+		logs = append(logs, syncing(create(t, m, "orders", i)))
+	}
+	round := func() map[string]int {
+		clear(syncs)
+		m.checkpointSynced()
+		return maps.Clone(syncs)
+	}
+	want := func(what string, got, want map[string]int) {
+		t.Helper()
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: syncs %v, want %v", what, got, want)
+		}
+	}
+	checkpointed := map[string]int{"/data": 1, "/data/" + checkpoint.RecoveryPointFile + ".tmp": 1}
+	for _, log := range logs {
+		appendRecords(t, log, 400) // more than an index interval
+		appendRecords(t, log, 1)
+	}
+	round()
+	want("nothing appended", round(), map[string]int{})
+	for _, log := range logs {
+		appendRecords(t, log, 1)
+	}
+	want("appended without an index entry", round(), checkpointed)
+	want("nothing appended since", round(), map[string]int{})
+	appendRecords(t, logs[3], 400)
+	appendRecords(t, logs[3], 1)
+	got := round()
+	for name := range checkpointed {
+		delete(got, name)
+	}
+	dir := "/data/orders-3/00000000000000000000"
+	want("an entry in one index", got, map[string]int{dir + ".index": 1}) // no later timestamp
+	for _, log := range logs {
+		if log.RecoveryPoint() != log.EndOffset() {
+			t.Errorf("%s: recovery point %d, want %d", log.Dir(), log.RecoveryPoint(), log.EndOffset())
+		}
+	}
 }
