@@ -37,6 +37,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Events counts what was logged. It may be nil.
 	Events func() map[string]uint64
+	// Errors are those of level ERROR among them. It may be nil.
+	Errors func() map[string]uint64
 	Build  Build
 	// PartitionLimit is varve.metrics.partition.limit. 0: 10,000.
 	PartitionLimit int

@@ -24,6 +24,7 @@ func listen(t *testing.T, v *View) *Server {
 	s, err := Listen(Options{
 		Address: "127.0.0.1:0", Look: func() *View { return v }, Logger: slog.New(slog.DiscardHandler),
 		Events: func() map[string]uint64 { return map[string]uint64{"tail-cut": 2, "index-rebuilt": 5} },
+		Errors: func() map[string]uint64 { return map[string]uint64{"tail-cut": 1} },
 		Build:  Build{Version: "1.2.3", Go: "go1", Kafka: "4.4"},
 	})
 	if err != nil {
@@ -165,7 +166,7 @@ func TestThePageOfABrokerThatHasNothingYet(t *testing.T) {
 	p.flush()
 	for _, want := range []string{
 		`varve_build_info{version="1.2.3",go="go1",commit=""} 1`, "varve_ready 0", "kafka_server_kafkaserver_brokerstate 1",
-		`varve_events_total{event="tail-cut"} 2`, `varve_corruption_total{kind="index"} 5`, `varve_corruption_total{kind="log"} 0`,
+		`varve_events_total{event="tail-cut"} 2`, `varve_corruption_total{kind="index"} 5`, `varve_corruption_total{kind="log"} 1`,
 	} {
 		if !strings.Contains(b.String(), want+"\n") {
 			t.Errorf("the page lacks %s", want)

@@ -76,7 +76,11 @@ func (s *Server) collectEvents(p *page) {
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		p.count(int64(counts[name]), "event", name)
 	}
-	// Each kind of damage has an event of its own; the kinds are what was damaged.
+	// Each kind of damage has an event of its own; the kinds are what was damaged. A
+	// log that recovery cut is damaged when whole batches lay behind the cut.
+	if s.o.Errors != nil {
+		counts["corrupt-batch"] += s.o.Errors()["tail-cut"]
+	}
 	p.begin("varve_corruption_total")
 	for _, k := range []struct{ kind, event string }{
 		{"checkpoint", "checkpoint-rebuilt"}, {"index", "index-rebuilt"}, {"log", "corrupt-batch"}, {"snapshot", "snapshot-dropped"},

@@ -139,15 +139,20 @@ func (a *aside) add(file string, b batchCount, bytes int64) {
 }
 
 // tailCut tells where the log ends now, and what of that which lay behind is kept.
+// Whole batches among it may have been acknowledged, and nobody is served them any
+// more: that is an error, whatever the cause.
 func (ld *loader) tailCut(s *segment.Segment, from, to int64, end kafka.Offset, reason error, a *aside) {
 	attrs := []any{"from", from, "to", to, "bytes", a.bytes, "offset", end, "kept", strings.Join(a.files, " ")}
+	level, message := slog.LevelWarn, "cut torn end of log"
 	if a.batches > 0 {
+		level = slog.LevelError
+		message = fmt.Sprintf("cut the log at damage; %d whole batches, offsets %d..%d, set aside in %s", a.batches, a.first, a.last, strings.Join(a.files, " "))
 		attrs = append(attrs, "keptBatches", a.batches, "keptFirstOffset", a.first, "keptLastOffset", a.last)
 	}
 	if reason != nil {
 		attrs = append(attrs, "reason", reason.Error())
 	}
-	ld.l.report(slog.LevelWarn, "tail-cut", "cut torn end of log", s.Path(), attrs...)
+	ld.l.report(level, "tail-cut", message, s.Path(), attrs...)
 }
 
 // beforeCut keeps what recovery is about to cut off when there are whole batches

@@ -42,6 +42,7 @@ type Handler struct {
 type Log struct {
 	mu     sync.Mutex
 	counts map[string]uint64 // by event, suppressed records included
+	errors map[string]uint64 // those of level ERROR
 	kinds  map[kind]*similar
 }
 
@@ -63,7 +64,7 @@ type similar struct {
 
 // New returns a handler that writes to next.
 func New(next slog.Handler) *Handler {
-	return &Handler{next: next, log: &Log{counts: map[string]uint64{}, kinds: map[kind]*similar{}}}
+	return &Handler{next: next, log: &Log{counts: map[string]uint64{}, errors: map[string]uint64{}, kinds: map[kind]*similar{}}}
 }
 
 // Log is the state that the handler shares with those made from it.
@@ -129,6 +130,9 @@ func (l *Log) admit(k kind, r slog.Record, to slog.Handler) bool {
 	defer l.mu.Unlock()
 	if k.event != "" {
 		l.counts[k.event]++
+		if r.Level >= slog.LevelError {
+			l.errors[k.event]++
+		}
 	}
 	if r.Level < slog.LevelInfo {
 		return true
@@ -151,6 +155,13 @@ func (l *Log) Counts() map[string]uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.counts)
+}
+
+// Errors is how many of the Counts were of level ERROR.
+func (l *Log) Errors() map[string]uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.errors)
 }
 
 // Close writes for each kind whose Window is over at now how many records of it

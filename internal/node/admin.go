@@ -78,7 +78,7 @@ func (n *Node) listenHTTP() error {
 	}
 	var err error
 	n.admin, err = admin.Listen(admin.Options{
-		Address: address, Look: n.look, Logger: n.log, Events: n.events.Counts, Build: n.opts.Build, PartitionLimit: n.static.MetricsPartitionLimit,
+		Address: address, Look: n.look, Logger: n.log, Events: n.events.Counts, Errors: n.events.Errors, Build: n.opts.Build, PartitionLimit: n.static.MetricsPartitionLimit,
 	})
 	if err != nil && !chosen && (errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EADDRNOTAVAIL)) {
 		n.log.Warn("no HTTP listener: its default address is taken", "event", "http-off", "address", address, "err", err,
