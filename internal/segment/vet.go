@@ -14,21 +14,23 @@ import (
 )
 
 // An index of a sealed segment is checked in full at its first use, and one that
-// is not right is made anew from the .log. Until then, and while that is done,
-// lookups walk the .log from its start: no answer is ever taken from an index that
-// is known to be wrong.
+// is not right is made anew from the .log. Who comes meanwhile waits for that: it
+// reads the .log once, where each of them would walk it from its start. Where it
+// fails they do walk: no answer is ever taken from an index that is known to be wrong.
 
 // What is known of an index file.
 const (
-	unvetted = iota // not looked at yet
+	unvetted = iota // not looked at yet, or wrong
 	vetted          // agreed with the .log when it was looked at
-	mended          // being made anew; lookups do without it
 )
 
 // vetting is what is known of one of the two indexes.
 type vetting struct {
-	mu    sync.Mutex // one check at a time
 	state atomic.Int32
+	mu    sync.Mutex
+	// ended is closed when the check under way has ended, with what it made anew;
+	// nil: there is none. Guarded by mu.
+	ended chan struct{}
 }
 
 // Rebuilt says that an index was made anew from the .log.
@@ -57,10 +59,11 @@ func (s *Segment) offsetsUsable(f vfs.File) bool {
 	if s.opts.ReadOnly || s.active.Load() {
 		return true
 	}
-	if state := s.offsetVet.state.Load(); state != unvetted {
-		return state == vetted
+	if s.offsetVet.state.Load() == vetted {
+		return true
 	}
-	return s.vet(f, &s.offsetVet, s.offsetProblem, s.rebuildOffsets)
+	usable, _ := s.vet(f, &s.offsetVet, s.offsetProblem, s.rebuildOffsets)
+	return usable
 }
 
 // timesUsable does the same for the time index.
@@ -68,10 +71,11 @@ func (s *Segment) timesUsable(f vfs.File) bool {
 	if s.opts.ReadOnly || s.active.Load() {
 		return true
 	}
-	if state := s.timeVet.state.Load(); state != unvetted {
-		return state == vetted
+	if s.timeVet.state.Load() == vetted {
+		return true
 	}
-	return s.vet(f, &s.timeVet, s.timeProblem, s.rebuildTimes)
+	usable, _ := s.vet(f, &s.timeVet, s.timeProblem, s.rebuildTimes)
+	return usable
 }
 
 // VetIndexes checks both indexes of a segment and makes those anew that are
@@ -115,41 +119,56 @@ func (s *Segment) Mend(e *Examination) (rebuilt int) {
 	wrong := func(reason string) func(vfs.File) (string, error) {
 		return func(vfs.File) (string, error) { return reason, nil }
 	}
-	if e.OffsetIndex != "" && s.vet(f, &s.offsetVet, wrong(e.OffsetIndex), s.rebuildOffsets) {
-		rebuilt++
+	if e.OffsetIndex != "" {
+		if _, made := s.vet(f, &s.offsetVet, wrong(e.OffsetIndex), s.rebuildOffsets); made {
+			rebuilt++
+		}
 	}
-	if e.TimeIndex != "" && s.vet(f, &s.timeVet, wrong(e.TimeIndex), s.rebuildTimes) {
-		rebuilt++
+	if e.TimeIndex != "" {
+		if _, made := s.vet(f, &s.timeVet, wrong(e.TimeIndex), s.rebuildTimes); made {
+			rebuilt++
+		}
 	}
 	return rebuilt
 }
 
-// vet runs one check at a time; whoever comes meanwhile waits for that, but not
-// for the index to be made anew.
-func (s *Segment) vet(f vfs.File, v *vetting, problem func(vfs.File) (string, error), rebuild func(vfs.File, string) error) bool {
+// vet runs one check at a time, and makes the index anew when it finds a problem;
+// made says so. Whoever comes meanwhile waits, and takes its outcome. Nobody waits
+// with a lock that the one who checks takes: what Options are told comes last.
+func (s *Segment) vet(f vfs.File, v *vetting, problem func(vfs.File) (string, error), rebuild func(vfs.File, string) (Rebuilt, error)) (usable, made bool) {
 	v.mu.Lock()
-	if v.state.Load() == mended {
+	if ended := v.ended; ended != nil {
 		v.mu.Unlock()
-		return false
+		<-ended
+		return v.state.Load() == vetted, false
 	}
-	reason, err := problem(f)
-	switch {
-	case err != nil: // of the disk, or the segment has gone: this lookup does without
-	case reason == "":
-		v.state.Store(vetted)
-	default:
-		v.state.Store(mended)
-	}
+	ended := make(chan struct{})
+	v.ended = ended
 	v.mu.Unlock()
-	if err != nil || reason == "" {
-		return err == nil
+
+	var told Rebuilt
+	var failed error
+	reason, err := problem(f)
+	if err == nil && reason != "" { // an error is of the disk, or the segment has gone: this lookup does without
+		v.state.Store(unvetted)
+		told, failed = rebuild(f, reason)
+		made = failed == nil
 	}
-	if err := rebuild(f, reason); err != nil {
-		v.state.Store(unvetted) // the next use tries again
-		return false
+	usable = err == nil && failed == nil
+	if usable {
+		v.state.Store(vetted) // else the next use tries again
 	}
-	v.state.Store(vetted)
-	return true
+	v.mu.Lock()
+	v.ended = nil
+	v.mu.Unlock()
+	close(ended)
+
+	if failed != nil {
+		_ = s.rebuildFailed(failed) // the lookup does without
+	} else if made && s.opts.OnRebuilt != nil {
+		s.opts.OnRebuilt(told)
+	}
+	return usable, made
 }
 
 // doubtOffsets has the offset index checked again at its next use: something in
@@ -320,12 +339,12 @@ func (s *Segment) timeEntryFits(f vfs.File, entry index.TimePosition) (fits bool
 }
 
 // rebuildOffsets makes the offset index anew.
-func (s *Segment) rebuildOffsets(f vfs.File, reason string) error {
+func (s *Segment) rebuildOffsets(f vfs.File, reason string) (Rebuilt, error) {
 	return s.rebuild(f, reason, s.offsets, func(e *rebuiltEntries) []byte { return e.offsets }, 8, nil)
 }
 
 // rebuildTimes makes the time index anew, and with it the largest timestamp.
-func (s *Segment) rebuildTimes(f vfs.File, reason string) error {
+func (s *Segment) rebuildTimes(f vfs.File, reason string) (Rebuilt, error) {
 	return s.rebuild(f, reason, s.times, func(e *rebuiltEntries) []byte { return e.times }, 12, func(e *rebuiltEntries) { s.setMax(e.max) })
 }
 
@@ -339,17 +358,17 @@ type replaceable interface {
 
 // rebuild writes the entries that appends would have made (order O8). On a disk
 // without room lookups get them from memory.
-func (s *Segment) rebuild(f vfs.File, reason string, x replaceable, of func(*rebuiltEntries) []byte, entrySize int, then func(*rebuiltEntries)) error {
+func (s *Segment) rebuild(f vfs.File, reason string, x replaceable, of func(*rebuiltEntries) []byte, entrySize int, then func(*rebuiltEntries)) (told Rebuilt, err error) {
 	var began int64
 	if s.opts.Clock != nil {
 		began = s.opts.Clock().UnixMilli()
 	}
 	e, err := s.entriesOf(f)
 	if err != nil {
-		return s.rebuildFailed(err)
+		return told, err
 	}
 	b := of(e)
-	told := Rebuilt{Path: x.Path(), Reason: reason, Entries: len(b) / entrySize}
+	told = Rebuilt{Path: x.Path(), Reason: reason, Entries: len(b) / entrySize}
 	err = x.Stage(b)
 	if err == nil {
 		err = s.whileSealed(x.Publish)
@@ -361,18 +380,15 @@ func (s *Segment) rebuild(f vfs.File, reason string, x replaceable, of func(*reb
 		err = s.whileSealed(func() error { return x.PublishHeap(b) })
 	}
 	if err != nil {
-		return s.rebuildFailed(err)
+		return told, err
 	}
 	if then != nil {
 		then(e)
 	}
-	if s.opts.OnRebuilt != nil {
-		if s.opts.Clock != nil {
-			told.Duration = s.opts.Clock().UnixMilli() - began
-		}
-		s.opts.OnRebuilt(told)
+	if s.opts.Clock != nil {
+		told.Duration = s.opts.Clock().UnixMilli() - began
 	}
-	return nil
+	return told, nil
 }
 
 // rebuildFailed tells the owner about an error of the disk. That the segment has

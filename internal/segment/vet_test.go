@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/varvelog/varve/internal/index"
 	"github.com/varvelog/varve/internal/kafka"
@@ -337,5 +338,71 @@ func TestIndexFilesChangedUnderARunningSegment(t *testing.T) {
 			again := reopened(t, vfs.OS(), dir, new(told))
 			wantLookups(t, again, list, nil)
 		})
+	}
+}
+
+// While one reader makes a bad index anew, the others wait for it: each would read
+// the whole .log for itself. The one whose lookup comes after it is served by it.
+func TestReadersWaitForTheIndexThatIsMadeAnew(t *testing.T) {
+	for _, ext := range []string{IndexExt, TimeIndexExt} {
+		for _, fails := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) { readersWait(t, ext, fails) })
+		}
+	}
+}
+
+func readersWait(t *testing.T, ext string, fails bool) {
+	var held atomic.Bool
+	var read, rebuilds atomic.Int64
+	entered, leave := make(chan struct{}), make(chan struct{})
+	disk := memfs.New()
+	fsys := faultfs.Wrap(disk, func(op faultfs.Op) faultfs.Fault {
+		switch {
+		case op.Kind == faultfs.Create && filepath.Ext(op.Name) == index.TemporarySuffix && rebuilds.Add(1) == 1:
+			held.Store(true)
+			entered <- struct{}{}
+			<-leave
+			held.Store(false)
+			if fails {
+				return faultfs.Fault{Err: syscall.EIO}
+			}
+		case op.Kind == faultfs.Read && filepath.Ext(op.Name) == LogExt && held.Load():
+			read.Add(1)
+		}
+		return faultfs.Fault{}
+	})
+	list := sealed(t, disk, dir, 601)
+	replaceFile(t, disk, filepath.Join(dir, Name(base, ext)), bytes.Repeat([]byte{9, 1}, 102))
+	var w told
+	s := reopened(t, fsys, dir, &w)
+	last := list[len(list)-1]
+	var readers sync.WaitGroup
+	lookup := func() {
+		readers.Go(func() {
+			if at, ok, err := s.Locate(last.first); err != nil || !ok || at.Size != int64(len(last.bytes)) {
+				t.Errorf("Locate = %+v, %v, %v", at, ok, err)
+			}
+			if m, ok, err := s.FindByTimestamp(last.times[0], base, nil); err != nil || !ok || m.Offset != last.first {
+				t.Errorf("FindByTimestamp = %+v, %v, %v", m, ok, err)
+			}
+		})
+	}
+	lookup()
+	<-entered
+	for range 8 {
+		lookup()
+	}
+	synctest.Wait()
+	if n := read.Load(); ext == IndexExt && n != 0 || n > 8*3 { // where the offset index is right it finds the batch
+		t.Errorf("%s, fails %v: %d reads of the .log while the index was made anew", ext, fails, n)
+	}
+	close(leave)
+	readers.Wait()
+	if !fails && len(w.rebuilt) != 1 || fails && len(w.errs) != 1 {
+		t.Errorf("%s, fails %v: told of %+v and %v", ext, fails, w.rebuilt, w.errs)
+	}
+	wantLookups(t, s, list, nil)
+	if len(w.rebuilt) != 1 {
+		t.Errorf("%s, fails %v: told of %+v", ext, fails, w.rebuilt)
 	}
 }
