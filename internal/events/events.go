@@ -46,8 +46,9 @@ type Log struct {
 	kinds  map[kind]*similar
 }
 
-// identity are the attributes that tell records of one message apart.
-type identity struct{ event, reason, dir string }
+// identity are the attributes that tell records of one message apart. The reason
+// does not: it may hold numbers, and then no two records are alike.
+type identity struct{ event, dir string }
 
 type kind struct {
 	level   slog.Level
@@ -117,8 +118,6 @@ func (i *identity) note(a slog.Attr) {
 	switch a.Key {
 	case "event":
 		i.event = a.Value.String()
-	case "reason":
-		i.reason = a.Value.String()
 	case "dir":
 		i.dir = a.Value.String()
 	}
@@ -191,7 +190,7 @@ func (l *Log) Close(now time.Time) {
 			at = time.Now()
 		}
 		r := slog.NewRecord(at, c.level, c.message+" ("+strconv.Itoa(c.left)+" similar in the last minute)", 0)
-		for _, a := range []slog.Attr{slog.String("event", c.event), slog.String("reason", c.reason), slog.String("dir", c.dir)} {
+		for _, a := range []slog.Attr{slog.String("event", c.event), slog.String("dir", c.dir)} {
 			if a.Value.String() != "" {
 				r.AddAttrs(a)
 			}
