@@ -21,32 +21,41 @@ func (l *Log) flush(end, point kafka.Offset, names bool) error {
 	if end <= l.flushed() {
 		return l.Failure()
 	}
+	raised, err := l.flushOnce(end, point, names)
+	if raised {
+		// Without flushMu: who is told may wait for one who waits for a flush.
+		l.wakeSynced()
+	}
+	return err
+}
+
+// flushOnce is flush without the telling: raised says that SyncedOffset has moved.
+func (l *Log) flushOnce(end, point kafka.Offset, names bool) (raised bool, err error) {
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
 	from := l.flushed()
 	if end <= from {
-		return l.Failure()
+		return false, l.Failure()
 	}
 	if err := l.usable(); err != nil {
-		return err
+		return false, err
 	}
 	generation, written := l.truncations.Load(), l.end.get()
 	for _, s := range l.segments.Load().span(from, end) {
 		if err := s.Flush(); err != nil {
-			return l.flushError("flush", err)
+			return false, l.flushError("flush", err)
 		}
 		names = names || s.BaseOffset() >= from
 	}
 	if names {
 		if err := l.fs.SyncDir(l.Dir()); err != nil {
-			return l.flushError("flush", err)
+			return false, l.flushError("flush", err)
 		}
 	}
 	if err := l.usable(); err != nil {
-		return err // another log of the directory failed meanwhile
+		return false, err // another log of the directory failed meanwhile
 	}
 	l.mu.Lock()
-	raised := false
 	if l.truncations.Load() == generation {
 		if point > l.recoveryPoint.get() {
 			l.recoveryPoint.set(min(point, l.end.get()))
@@ -55,10 +64,7 @@ func (l *Log) flush(end, point kafka.Offset, names bool) error {
 	}
 	l.lastFlush = l.opts.Now()
 	l.unlock()
-	if raised {
-		l.wakeSynced()
-	}
-	return nil
+	return raised, nil
 }
 
 // flushError takes the log offline, unless nothing was asked of the disk: the
