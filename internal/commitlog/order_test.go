@@ -50,7 +50,7 @@ func TestOrderOnDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.append(2)
-	mark("records deleted: log start checkpoint; then their segment is renamed, the names durable")
+	mark("records deleted: log start checkpoint, leader epochs; then their segment is renamed, the names durable")
 	if _, err := b.log.DeleteRecordsTo(10); err != nil {
 		t.Fatal(err)
 	}

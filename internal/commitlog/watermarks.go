@@ -108,7 +108,9 @@ func (l *Log) raiseStartLocked(offset kafka.Offset) (raised bool, err error) {
 		return false, nil
 	}
 	l.setStartLocked(offset)
-	l.epochsChangedLocked(l.epochs.truncateFromStart(offset))
+	if l.opts.PersistLogStart == nil {
+		l.epochsChangedLocked(l.epochs.truncateFromStart(offset))
+	}
 	l.producers.LogStartRaised(offset)
 	l.publishUnstableLocked()
 	return true, nil
@@ -175,7 +177,13 @@ func (l *Log) persistStart() error {
 	for {
 		kept := l.startKept.Load()
 		if kept >= int64(start) || l.startKept.CompareAndSwap(kept, int64(start)) {
-			return nil
+			break
 		}
 	}
+	// Only now: with the epochs gone first, a crash that brings the old log start
+	// back would leave its records without one. Kafka writes the two in any order.
+	l.mu.Lock()
+	defer l.unlock()
+	l.epochsChangedLocked(l.epochs.truncateFromStart(start))
+	return nil
 }

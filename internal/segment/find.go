@@ -1,6 +1,9 @@
 package segment
 
 import (
+	"errors"
+	"io/fs"
+
 	"github.com/varvelog/varve/internal/index"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/record"
@@ -77,7 +80,12 @@ func (s *Segment) LargestTimestamp() (kafka.Timestamp, error) {
 
 // LastModified is when the .log was last written.
 func (s *Segment) LastModified() (kafka.Timestamp, error) {
-	info, err := s.fs.Stat(s.Path())
+	s.mu.Lock() // its files are not renamed meanwhile
+	info, err := s.fs.Stat(s.pathLocked(LogExt))
+	s.mu.Unlock()
+	if errors.Is(err, fs.ErrNotExist) && s.hold.Load() == nil {
+		return kafka.NoTimestamp, ErrClosed // deleted beside this
+	}
 	if err != nil {
 		return kafka.NoTimestamp, err
 	}

@@ -418,10 +418,9 @@ func (p *part) judgeLookups(log *commitlog.Log, found []int, rng *rand.Rand) err
 	if err != nil || at.Offset != want.offset {
 		return fmt.Errorf("lookup of the time of offset %d: %+v, %v", want.offset, at, err)
 	}
-	// Below a log start that is being raised the epochs may be gone already.
 	for _, i := range found {
 		b := &p.batches[i]
-		if e, ok := log.EpochForOffset(b.base); b.base >= p.startMax && (!ok || e != b.epoch) {
+		if e, ok := log.EpochForOffset(b.base); b.base >= log.StartOffset() && (!ok || e != b.epoch) {
 			return fmt.Errorf("the leader epoch of offset %d is %d (%v), want %d", b.base, e, ok, b.epoch)
 		}
 	}
