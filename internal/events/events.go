@@ -46,9 +46,10 @@ type Log struct {
 	kinds  map[kind]*similar
 }
 
-// identity are the attributes that tell records of one message apart. The reason
-// does not: it may hold numbers, and then no two records are alike.
-type identity struct{ event, dir string }
+// identity are the attributes that tell records of one message apart. A reason
+// does when it is a name, such as frame-size; as a text it may hold numbers, and
+// then no two records are alike.
+type identity struct{ event, reason, dir string }
 
 type kind struct {
 	level   slog.Level
@@ -118,9 +119,25 @@ func (i *identity) note(a slog.Attr) {
 	switch a.Key {
 	case "event":
 		i.event = a.Value.String()
+	case "reason":
+		i.reason = ""
+		if reason := a.Value.String(); isName(reason) {
+			i.reason = reason
+		}
 	case "dir":
 		i.dir = a.Value.String()
 	}
+}
+
+// isName reports whether s is one of the names that code has for reasons: lower
+// case letters and hyphens.
+func isName(s string) bool {
+	for _, c := range []byte(s) {
+		if c != '-' && (c < 'a' || c > 'z') {
+			return false
+		}
+	}
+	return len(s) <= 32
 }
 
 // admit counts a record and reports whether it is to be written.
@@ -190,7 +207,7 @@ func (l *Log) Close(now time.Time) {
 			at = time.Now()
 		}
 		r := slog.NewRecord(at, c.level, c.message+" ("+strconv.Itoa(c.left)+" similar in the last minute)", 0)
-		for _, a := range []slog.Attr{slog.String("event", c.event), slog.String("dir", c.dir)} {
+		for _, a := range []slog.Attr{slog.String("event", c.event), slog.String("reason", c.reason), slog.String("dir", c.dir)} {
 			if a.Value.String() != "" {
 				r.AddAttrs(a)
 			}

@@ -32,7 +32,7 @@ func TestRecordsThatRepeatAreHeldBackAndCounted(t *testing.T) {
 		for i := range 25 {
 			log.Info("connection refused", "event", "conn-refused", "reason", "limit", "remote", fmt.Sprint("10.0.0.", i))
 		}
-		log.Info("connection refused", "event", "auth-failed")
+		log.Info("connection refused", "event", "conn-refused", "reason", "per-ip")
 		log.Warn("disk below reserve", "event", "disk-low", "dir", "/a")
 		if lines(out) != 12 {
 			t.Fatalf("%d lines were written, want 10 of one kind and 1 of each of two others:\n%s", lines(out), out)
@@ -45,7 +45,7 @@ func TestRecordsThatRepeatAreHeldBackAndCounted(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		out.Reset()
 		state.Close(time.Now())
-		want := `level=INFO msg="connection refused (15 similar in the last minute)" event=conn-refused` + "\n"
+		want := `level=INFO msg="connection refused (15 similar in the last minute)" event=conn-refused reason=limit` + "\n"
 		if out.String() != want {
 			t.Errorf("closing record = %q, want %q", out, want)
 		}
@@ -54,15 +54,15 @@ func TestRecordsThatRepeatAreHeldBackAndCounted(t *testing.T) {
 		if lines(out) != 1 {
 			t.Errorf("the next minute writes %d lines, want 1", lines(out))
 		}
-		if got := state.Counts(); got["conn-refused"] != 26 || got["disk-low"] != 1 {
+		if got := state.Counts(); got["conn-refused"] != 27 || got["disk-low"] != 1 {
 			t.Errorf("Counts = %v, want every record counted, also those held back", got)
 		}
 	})
 }
 
-// TestReasonsDoNotTellKindsApart: a reason may hold numbers, and thousands of
+// TestReasonsInWordsDoNotTellKindsApart: they may hold numbers, and thousands of
 // indexes are rebuilt for as many reasons after a crash.
-func TestReasonsDoNotTellKindsApart(t *testing.T) {
+func TestReasonsInWordsDoNotTellKindsApart(t *testing.T) {
 	log, state, out := logger(slog.LevelInfo)
 	for i := range 3000 {
 		log.Warn("index rebuilt", "event", "index-rebuilt", "reason", fmt.Sprint("no entry for the batch at position ", i))
