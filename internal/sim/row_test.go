@@ -33,7 +33,7 @@ var rows = []struct {
 		}
 	}},
 	{"damage", func(t *testing.T, r *Row, s Scale, seed uint64) {
-		if err := Damage(t, r, DamageOptions{Seed: seed, Count: s.Of(400/fewer(), 3000, 100_000), Case: *faultsCase}); err != nil {
+		if err := Damage(t, r, DamageOptions{Seed: seed, Count: s.Of(400/fewer(), 2000, 100_000), Case: *faultsCase}); err != nil {
 			t.Fatal(err)
 		}
 	}},
