@@ -11,14 +11,12 @@ import (
 	"strings"
 
 	"github.com/varvelog/varve/internal/checkpoint"
+	"github.com/varvelog/varve/internal/commitlog"
 	"github.com/varvelog/varve/internal/kafka"
 	"github.com/varvelog/varve/internal/record"
 	"github.com/varvelog/varve/internal/segment"
 	"github.com/varvelog/varve/internal/vfs"
 )
-
-// cutMark is in the name of everything that recovery and repair set aside.
-const cutMark = ".cut"
 
 // hole judges offsets that are missing between the segment before and the one at
 // base. A start refuses the partition when other files of the missing .log are
@@ -28,7 +26,7 @@ func (p *partition) hole(path string, base kafka.Offset) {
 	before := p.bases[i-1]
 	named, accepted := kafka.NoOffset, false
 	for _, name := range p.sorted(func(string) bool { return true }) {
-		whole, _, cut := strings.Cut(name, cutMark)
+		whole, _, cut := strings.Cut(name, commitlog.CutSuffix)
 		n, ok := segment.ParseName(whole)
 		switch {
 		case !ok || n.Base < before || n.Base >= base:
@@ -132,7 +130,7 @@ func (p *partition) strangers() {
 		path := join(p.dir, name)
 		switch {
 		case ok && n.String() == name, ofPartition(name):
-		case strings.Contains(name, cutMark):
+		case strings.Contains(name, commitlog.CutSuffix):
 			p.add(Note, CodeKept, path, -1, "set aside by recovery or a repair; nothing reads it")
 		case strings.HasSuffix(name, ".tmp"):
 			p.add(Note, CodeLeftover, path, -1, "of a file that was being replaced; the one without the suffix counts")
@@ -167,7 +165,7 @@ func (p *planner) rootEntry(path, name string, regular bool) {
 	case partition && suffix == "" && !strings.Contains(name, "."):
 		p.add(Error, CodeUnreadable, path, -1, "has the name of a partition and is no directory")
 	case checkpointName(name) || name == checkpoint.MetaFile || name == checkpoint.LockFile: // looked at where it is read
-	case strings.Contains(name, cutMark):
+	case strings.Contains(name, commitlog.CutSuffix):
 		p.add(Note, CodeKept, path, -1, "set aside by recovery or a repair; nothing reads it")
 	case strings.HasSuffix(name, ".tmp"):
 		p.add(Note, CodeLeftover, path, -1, "of a file that was being replaced; the one without the suffix counts")
