@@ -826,3 +826,27 @@ func TestNisshiAFetchInsideABatchGetsAllOfIt(t *testing.T) {
 		t.Errorf("offsets %v", got)
 	}
 }
+
+// A page of an older life of the file behind the end that a clean stop left:
+// its checksum is right, its offset is not.
+func TestAnOldBatchBehindACleanEndIsCut(t *testing.T) {
+	b := newBench(t, nil)
+	b.append(3)
+	old := bytes.Clone(b.stored(0))
+	b.append(3)
+	if err := b.log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	name := path.Join(testDir, segment.Name(0, segment.LogExt))
+	writeFile(t, b.disk, name, append(b.read(name), old...))
+	b.opts.RecoveryPoint = 6
+	b.open(true)
+	if b.log.EndOffset() != 6 {
+		t.Fatalf("log end %d, want 6", b.log.EndOffset())
+	}
+	b.wantOffsets(0, 6)
+	if info := b.append(1); info.FirstOffset != 6 {
+		t.Errorf("the next offset is %d, want 6", info.FirstOffset)
+	}
+	b.wantOffsets(0, 7)
+}

@@ -5,6 +5,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -219,4 +220,33 @@ func TestBookkeeper4462NothingIsAcknowledgedAfterTheDeletion(t *testing.T) {
 		must(t, <-done)
 	}
 	must(t, m.Close(8))
+}
+
+// One log of two finds no room for its snapshot when it is closed: what the other
+// did does not make the directory clean.
+func TestNoCleanMarkerWhenOneLogCouldNotBeClosed(t *testing.T) {
+	disk := memfs.New()
+	format(t, disk, "/data")
+	var closing atomic.Bool
+	full := func(op faultfs.Op) faultfs.Fault {
+		if closing.Load() && op.Kind.Changes() && strings.HasPrefix(op.Name, "/data/orders-0/") {
+			return faultfs.Fault{Err: syscall.ENOSPC}
+		}
+		return faultfs.Fault{}
+	}
+	m := load(t, options(faultfs.Wrap(disk, full), "/data"), nil)
+	for _, name := range []string{"orders", "clicks"} {
+		appendRecords(t, create(t, m, name, 0), 3)
+	}
+	closing.Store(true)
+	_ = m.Close(8) // a full disk is no failure of the stop
+	if exists(disk, path.Join("/data", checkpoint.CleanShutdownFile)) {
+		t.Error("a clean marker was written")
+	}
+	again := load(t, options(disk, "/data"), nil)
+	for _, name := range []string{"orders", "clicks"} {
+		if log := again.Log(tpOf(name, 0)); log == nil || log.EndOffset() != 3 {
+			t.Errorf("%s: %v", name, again.Failure(tpOf(name, 0)))
+		}
+	}
 }
