@@ -126,8 +126,10 @@ type recovery struct {
 	events []string
 	// files must be there afterwards, gone must not.
 	files, gone []string
-	// lost are first offsets of batches below the end that cannot be read.
-	lost []kafka.Offset
+	// lost are first offsets of batches below the end that cannot be read. unseen
+	// says that a start which believes the segment does not see that: the scrub does.
+	lost   []kafka.Offset
+	unseen bool
 }
 
 func cut(base kafka.Offset) string { return segment.Name(base, segment.LogExt) + CutSuffix }
@@ -168,7 +170,7 @@ var recoveries = []recovery{
 	{name: "a damaged length below the recovery point costs one batch", ends: 24, events: []string{"corrupt-batch"}, lost: []kafka.Offset{20},
 		damage: func(d *damaged) { d.opts.RecoveryPoint = 24; d.write(d.file(18, ".log"), d.size+8, 0x7f) }},
 	{name: "a damaged base offset in a first batch below the recovery point costs that batch", clean: true, ends: 24,
-		events: []string{"corrupt-batch", "index-rebuilt"}, lost: []kafka.Offset{6},
+		events: []string{"corrupt-batch", "index-rebuilt"}, lost: []kafka.Offset{6}, unseen: true,
 		damage: func(d *damaged) { d.remove(d.file(6, ".index")); d.write(d.file(6, ".log"), 2, 0xff) }},
 	{name: "a base offset that jumped does not take its place in the log", ends: 20, events: []string{"tail-cut"}, files: []string{cut(18)},
 		damage: func(d *damaged) { d.write(d.file(18, ".log"), d.size+4, 0x10) }},
@@ -336,6 +338,9 @@ func TestRecovery(t *testing.T) {
 			d.open(true)
 			if d.log.EndOffset() != tt.ends+1 || len(d.events) > 0 {
 				t.Errorf("after a clean stop the log ends at %d with events %v, want %d and none", d.log.EndOffset(), d.events, tt.ends+1)
+			}
+			if !tt.unseen {
+				d.readable(tt.lost)
 			}
 		})
 	}

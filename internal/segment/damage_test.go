@@ -122,6 +122,36 @@ func TestABrokenChainIsMetByTheFirstRead(t *testing.T) {
 	}
 }
 
+// A length that leads behind the end of the .log is no end of the log: readers
+// would wait there for ever, without a word.
+func TestALengthBeyondTheEndIsMetByTheFirstRead(t *testing.T) {
+	disk := memfs.New()
+	list := sealed(t, disk, dir, 24)
+	for at := range list {
+		var w told
+		s := flipped(t, disk, list, at, 8*8+6, &w) // the highest bit of a positive length
+		pos := int64(0)
+		for i, b := range list {
+			info, ok, err := s.Read(b.first, ReadOptions{MaxBytes: 1, Limit: math.MaxInt64, MinOneBatch: true, Hint: pos, Known: i%2 == 0})
+			switch {
+			case i == at || errors.Is(err, record.ErrCorrupt) && i > at && b.first < list[at].last+9:
+				if !errors.Is(err, record.ErrCorrupt) {
+					t.Fatalf("batch %d: Read(%d) = %v, %v, want ErrCorrupt", at, b.first, ok, err)
+				}
+			case err != nil || !ok || !bytes.Equal(readRegion(t, info.Region), b.bytes):
+				t.Fatalf("batch %d: Read(%d) = %v, %v", at, b.first, ok, err)
+			}
+			pos += int64(len(b.bytes))
+		}
+		if len(w.damage) != 1 {
+			t.Errorf("batch %d: told of %+v", at, w.damage)
+		}
+		if _, ok, err := s.Read(list[len(list)-1].last+1, ReadOptions{MaxBytes: 1, Limit: math.MaxInt64}); ok || at < len(list)-2 && err != nil { // the last index entry is for the one before the last
+			t.Errorf("batch %d: Read at the end = %v, %v", at, ok, err)
+		}
+	}
+}
+
 // A batch whose offset or leader epoch, which no checksum covers, does not fit
 // the batches around.
 func TestExamineJudgesWhatTheChecksumDoesNotCover(t *testing.T) {

@@ -100,9 +100,9 @@ func (s *Segment) read(f vfs.File, start kafka.Offset, o ReadOptions) (ReadInfo,
 func (s *Segment) locate(f vfs.File, start kafka.Offset, o ReadOptions) (Location, bool, error) {
 	end := s.size.Load()
 	if o.Known && o.Hint < end {
-		if at, ok, err := findFrom(f, o.Hint, end, start); !errors.Is(err, record.ErrCorrupt) {
+		if at, ok, err := findFrom(f, o.Hint, end, start); ok || err != nil && !errors.Is(err, record.ErrCorrupt) {
 			return at, ok, err
-		}
+		} // else what lies there is damaged
 	}
 	r := s.ring.Load()
 	if r == nil {

@@ -48,11 +48,17 @@ func explain(f vfs.File, err error) error {
 // anew, or when its entry does not fit the batch that it points at: a damaged
 // index costs time and nothing else.
 func (s *Segment) walk(f vfs.File, end int64, near kafka.Offset, visit func(sc *record.Scanner) bool) error {
+	_, err := s.walkTo(f, end, near, visit)
+	return err
+}
+
+// walkTo is walk, and says where it ended: before end, without an error, when the
+// length of a batch leads behind it.
+func (s *Segment) walkTo(f vfs.File, end int64, near kafka.Offset, visit func(sc *record.Scanner) bool) (to int64, err error) {
 	damaged := s.Damaged()
 	var entry index.Position
 	span := int64(-1)
 	if s.offsetsUsable(f) {
-		var err error
 		entry, span, err = s.offsets.LookupSpan(near)
 		if err != nil || entry.Byte < 0 || entry.Byte >= end {
 			entry.Byte = 0
@@ -72,15 +78,15 @@ func (s *Segment) walk(f vfs.File, end int64, near kafka.Offset, visit func(sc *
 			sc.Reset(f, 0, end)
 			sc.ReadAhead()
 		} else if !visit(sc) {
-			return nil
+			return sc.ValidEnd(), nil
 		}
 	}
 	for nextGood(f, sc, damaged, end) {
 		if !visit(sc) {
-			return nil
+			return sc.ValidEnd(), nil
 		}
 	}
-	return explain(f, sc.Err())
+	return sc.ValidEnd(), explain(f, sc.Err())
 }
 
 // nextGood is sc.Next, past what is known to be damaged.
@@ -113,7 +119,7 @@ func (s *Segment) find(f vfs.File, end int64, target kafka.Offset) (at Location,
 			return Location{}, false, explain(f, d.err())
 		}
 		next := s.base
-		err = s.walk(f, end, target, func(sc *record.Scanner) bool {
+		to, err := s.walkTo(f, end, target, func(sc *record.Scanner) bool {
 			h := sc.Header()
 			if h.LastOffset >= target {
 				at, ok = Location{sc.Position(), int64(h.Size)}, true
@@ -121,6 +127,10 @@ func (s *Segment) find(f vfs.File, end int64, target kafka.Offset) (at Location,
 			next = h.NextOffset()
 			return !ok
 		})
+		if err == nil && !ok && to < end && s.opts.OnDamage != nil {
+			// Nobody reads behind the last whole batch that was appended.
+			err = explain(f, &record.CorruptError{Base: next, Position: to, Reason: PartialBatch})
+		}
 		if err == nil || s.opts.OnDamage == nil || !s.meet(f, err, next) {
 			return at, ok, err
 		}
