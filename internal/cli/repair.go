@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +17,7 @@ import (
 )
 
 func (a *app) repairCommand() *cobra.Command {
-	o := repair.Options{FS: vfs.OS()}
+	o := repair.Options{FS: vfs.OS(), Node: true}
 	var apply, dryRun, yes, quiet bool
 	cmd := &cobra.Command{
 		Use: "repair PATH...", Short: "mend data directories: first the plan, then --apply", GroupID: groupFiles,
@@ -129,14 +130,29 @@ func (a *app) printPlan(p repair.Plan, applied bool) error {
 			verb = "done"
 		}
 		fmt.Fprintf(a.Stdout, "%s %s, %d held, %d left\n", count(int64(len(p.Steps)), "step"), verb, len(p.Held), len(p.Left))
+		if len(p.Held) > 0 {
+			fmt.Fprintln(a.Stdout, "held: would take records out of the log although good ones follow, or accept that some are gone; done with --allow-data-loss only")
+		}
+		if len(p.Left) > 0 {
+			fmt.Fprintln(a.Stdout, "left: the files hold no evidence to mend it from")
+		}
 	})
 }
 
 func (a *app) repairPlan(ctx context.Context, o repair.Options, p *progress) error {
 	plan, err := repair.Make(ctx, o)
 	p.end()
+	var foreign *verify.NotKafkaError
+	if errors.As(err, &foreign) {
+		return &failure{code: exitMissing, why: foreign.Error()}
+	}
 	if err != nil {
 		return &failure{code: exitFailed, what: "repair", why: err.Error()}
+	}
+	for _, path := range o.Paths {
+		if inUse(path) || inUse(filepath.Dir(filepath.Clean(path))) {
+			fmt.Fprintf(a.Stderr, "note: %s: a broker is at work here: what it is writing at this moment may look damaged, and --apply is refused while it runs\n", path)
+		}
 	}
 	if err := a.printPlan(plan, false); err != nil {
 		return err
@@ -168,7 +184,10 @@ func (a *app) repairApply(ctx context.Context, o repair.Options, p *progress, ye
 	}
 	plan, result, err := repair.Apply(ctx, o)
 	p.end()
+	var foreign *verify.NotKafkaError
 	switch {
+	case errors.As(err, &foreign):
+		return &failure{code: exitMissing, why: foreign.Error()}
 	case errors.Is(err, repair.ErrInUse):
 		return refused("stop the broker first", "repair: %v", err)
 	case err != nil:

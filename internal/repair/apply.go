@@ -48,7 +48,7 @@ func Apply(ctx context.Context, o Options) (Plan, verify.Result, error) {
 			o.Done(s)
 		}
 	}
-	result, err = verify.Check(ctx, verify.Options{FS: o.FS, Paths: o.Paths, Parallel: o.Parallel, Progress: o.Progress})
+	result, err = verify.Check(ctx, verify.Options{FS: o.FS, Paths: o.Paths, Node: o.Node, Parallel: o.Parallel, Progress: o.Progress})
 	return plan, result, err
 }
 

@@ -92,6 +92,9 @@ type Options struct {
 	// AllowDataLoss also does what takes records out of the log although good
 	// ones follow.
 	AllowDataLoss bool
+	// Node says that Paths are all data directories of a node: a metadata log that
+	// is lost is left, and told.
+	Node bool
 	// Parallel is how many partitions are checked at once; 0 is the number of processors.
 	Parallel int
 	// Progress is told of every check, as verify tells it. May be nil.
@@ -119,7 +122,7 @@ const maxRounds = 8
 func Make(ctx context.Context, o Options) (Plan, error) {
 	p := &planner{o: o, view: newView(o.FS), at: map[string]int{}, held: map[string]bool{}, tried: map[string]bool{}, force: map[segmentKey]bool{}}
 	for range maxRounds {
-		r, err := verify.Check(ctx, verify.Options{FS: p.view, Paths: o.Paths, Parallel: o.Parallel, Progress: o.Progress})
+		r, err := verify.Check(ctx, verify.Options{FS: p.view, Paths: o.Paths, Node: o.Node, Parallel: o.Parallel, Progress: o.Progress})
 		if err != nil {
 			return Plan{}, err
 		}

@@ -254,6 +254,14 @@ func faultCases() []faultCase {
 		}, meta + ".log", CodeChecksum, Error, batchOf + 20},
 		{"metadata log: a torn tail", short(meta+".log", 7), meta + ".log", CodeTail, Warning, batchOf + 81},
 		{"metadata log: missing", gone(meta + ".log"), meta + ".log", CodeNoMetadata, Error, -1},
+		{"metadata log: empty", put(meta+".log", ""), meta + ".log", CodeNoMetadata, Error, -1},
+		{"metadata log: missing, and its indexes are left for a copy of it", gone(meta + ".log"), meta + ".index", "", Error, -1},
+		{"partition: one that its topic has not", func(r room) {
+			if err := r.disk.MkdirAll("/data/txn-77", 0o755); err != nil {
+				r.t.Fatal(err)
+			}
+			r.write("txn-77/00000000000000000000.log", r.read("idem-0/00000000000000000000.log"))
+		}, "txn-77/partition.metadata", CodeStray, Warning, -1},
 		{"metadata log: a record that nobody can read", func(r room) {
 			at, size := r.batch(meta+".log", 20)
 			data := r.read(meta + ".log")
@@ -269,8 +277,8 @@ func faultCases() []faultCase {
 		{"metadata snapshot: a flipped bit", flipAt(meta+"-0000000000.checkpoint", 200), meta + "-0000000000.checkpoint", CodeChecksum, Error, -2},
 		{"metadata snapshot: short", short(meta+"-0000000000.checkpoint", 20), meta + "-0000000000.checkpoint", CodeKRaftSnapshot, Error, -2},
 		{"metadata snapshot: empty", put(meta+"-0000000000.checkpoint", ""), meta + "-0000000000.checkpoint", CodeKRaftSnapshot, Error, -1},
-		{"quorum-state: nonsense", put("__cluster_metadata-0/quorum-state", "{}{"), "__cluster_metadata-0/quorum-state", CodeQuorumState, Error, -1},
-		{"quorum-state: empty", put("__cluster_metadata-0/quorum-state", ""), "__cluster_metadata-0/quorum-state", CodeQuorumState, Error, -1},
+		{"quorum-state: nonsense", put("__cluster_metadata-0/quorum-state", "{}{"), "__cluster_metadata-0/quorum-state", CodeQuorumState, Warning, -1},
+		{"quorum-state: empty", put("__cluster_metadata-0/quorum-state", ""), "__cluster_metadata-0/quorum-state", CodeQuorumState, Warning, -1},
 		{"quorum-state: missing", gone("__cluster_metadata-0/quorum-state"), "__cluster_metadata-0/quorum-state", CodeQuorumState, Warning, -1},
 		{"internal topics: a flipped bit", flipAt("__transaction_state-3/00000000000000000000.log", -2), "__transaction_state-3/00000000000000000000.log", CodeChecksum, Error, -2},
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"path/filepath"
@@ -19,9 +20,14 @@ import (
 )
 
 // hole judges offsets that are missing between the segment before and the one at
-// base. A start refuses the partition when other files of the missing .log are
-// there. Without them it may be a gap that compaction, or a repair, has left.
+// base. Above the recovery point a start ends the log there. Below it, it refuses
+// the partition when other files of the missing .log are there; without them it
+// may be a gap that compaction, or a repair, has left.
 func (p *partition) hole(path string, base kafka.Offset) {
+	point, start := p.data.recoveryPoint[p.job.partition], p.data.logStart[p.job.partition]
+	if base <= start {
+		return // left to be deleted
+	}
 	i, _ := slices.BinarySearch(p.bases, base)
 	before := p.bases[i-1]
 	named, accepted := kafka.NoOffset, false
@@ -37,12 +43,17 @@ func (p *partition) hole(path string, base kafka.Offset) {
 		}
 	}
 	severity, why := Warning, "compaction may have left them out"
+	again := p.data.formatted && p.suffix == "" && p.unclean() && base > point && !p.compacted() // a start goes through here
 	switch topics := p.data.topics; {
-	case named != kafka.NoOffset && !p.compacted():
-		if p.missing == nil {
-			p.missing = map[kafka.Offset]bool{}
+	case again && max(p.end, start) >= point:
+		if named != kafka.NoOffset {
+			p.noteMissing(named)
 		}
-		p.missing[named] = true
+		severity, why = Error, fmt.Sprintf("the recovery point is %d, a start ends the log here and sets aside what follows; varve repair can keep it", point)
+	case again && named == kafka.NoOffset:
+		severity, why = Error, "a broker does not serve the partition"
+	case named != kafka.NoOffset && !p.compacted():
+		p.noteMissing(named)
 		severity, why = Error, "a broker does not serve the partition"
 		path = join(p.dir, segment.Name(named, segment.LogExt))
 	case accepted:
@@ -55,6 +66,13 @@ func (p *partition) hole(path string, base kafka.Offset) {
 		severity = Note
 	}
 	p.add(severity, CodeHole, path, -1, "offsets %d to %d are in no segment: %s", p.end, base-1, why)
+}
+
+func (p *partition) noteMissing(base kafka.Offset) {
+	if p.missing == nil {
+		p.missing = map[kafka.Offset]bool{}
+	}
+	p.missing[base] = true
 }
 
 // compacted reports whether gaps between segments are what compaction leaves.
@@ -131,7 +149,7 @@ func (p *partition) strangers() {
 		switch {
 		case ok && n.String() == name, ofPartition(name):
 		case strings.Contains(name, commitlog.CutSuffix):
-			p.add(Note, CodeKept, path, -1, "set aside by recovery or a repair; nothing reads it")
+			p.add(Note, CodeKept, path, -1, "set aside by recovery or a repair; nothing reads it%s", p.kept(path, name))
 		case strings.HasSuffix(name, ".tmp"):
 			p.add(Note, CodeLeftover, path, -1, "of a file that was being replaced; the one without the suffix counts")
 		case filepath.Ext(name) == segment.LogExt:
@@ -140,6 +158,44 @@ func (p *partition) strangers() {
 			p.add(Note, CodeUnknown, path, -1, "of no use to Kafka")
 		}
 	}
+}
+
+// kept says which records are in a .log that was set aside.
+func (p *partition) kept(path, name string) string {
+	if whole, _, _ := strings.Cut(name, commitlog.CutSuffix); filepath.Ext(whole) != segment.LogExt {
+		return ""
+	}
+	f, err := p.fs.OpenFile(path, 0, 0)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return ""
+	}
+	batches, first, last := 0, kafka.Offset(math.MaxInt64), kafka.NoOffset
+	for from := int64(0); from < size; {
+		at, found, err := record.FindWholeBatch(f, from, size, 0, math.MaxInt64)
+		if err != nil || !found {
+			break
+		}
+		s := record.NewScanner(f, at, size, readBuffer)
+		for s.Next() {
+			if b, err := s.Batch(); err != nil || record.Check(b) != nil {
+				break
+			}
+			h := s.Header()
+			batches, first, last = batches+1, min(first, h.BaseOffset), max(last, h.LastOffset)
+			from = s.Position() + int64(h.Size)
+		}
+		from = max(from, at+1)
+	}
+	if batches == 0 {
+		return ""
+	}
+	return fmt.Sprintf(". %s with offsets in %d..%d: what the log has not is out of service, and a broker removes the file after varve.cut.retention",
+		plural(batches, "whole batch"), first, last)
 }
 
 // missingSnapshot misses the producers of a log that was closed cleanly. Kafka

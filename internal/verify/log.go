@@ -27,6 +27,15 @@ type lastBatch struct {
 	before   kafka.Offset // end of the log without it
 }
 
+// unlike is the first batch of another leader epoch than the checkpoint gives it,
+// and how many there are: one line, because a wrong file is wrong for all of them.
+type unlike struct {
+	path        string
+	position    int64
+	found, want kafka.LeaderEpoch
+	batches     int
+}
+
 // segment checks a .log and its indexes.
 func (p *partition) segment(base kafka.Offset, active bool) {
 	p.segments++
@@ -155,7 +164,10 @@ func (p *partition) header(path string, position int64, h *record.Header, base k
 	}
 	p.lastEpoch = max(p.lastEpoch, h.LeaderEpoch)
 	if want, ok := p.epochAt(h.BaseOffset); ok && want != h.LeaderEpoch {
-		p.add(Warning, CodeEpochBatch, path, position, "leader epoch %d, but %d in leader-epoch-checkpoint", h.LeaderEpoch, want)
+		if p.unlike.batches == 0 {
+			p.unlike = unlike{path: path, position: position, found: h.LeaderEpoch, want: want}
+		}
+		p.unlike.batches++
 	}
 }
 

@@ -58,6 +58,8 @@ type partition struct {
 	damaged   bool // a part of the segment is no batch
 	producers bool // a producer id was seen at or above the log start
 	leaders   bool // a leader epoch was seen
+	lost      bool // it is the metadata log, and that holds nothing: a broker does not start
+	unlike    unlike
 	lastEpoch kafka.LeaderEpoch
 	txns      transactions
 }
@@ -72,6 +74,7 @@ func (w *worker) partition(j job) {
 		return
 	}
 	w.partitions++
+	p.lost = p.metadataLost()
 	p.readEpochs()
 	for i, base := range p.bases {
 		p.segment(base, i+1 == len(p.bases))
@@ -196,7 +199,7 @@ func (p *partition) orphans() {
 			p.add(Note, CodeLeftover, path, -1, "left by a deletion or compaction; a start removes it or puts it in place")
 		case n.Ext == segment.SnapshotExt || n.Ext == segment.LogExt:
 		default:
-			if _, exists := p.files[segment.Name(n.Base, segment.LogExt)]; !exists && !p.missing[n.Base] {
+			if _, exists := p.files[segment.Name(n.Base, segment.LogExt)]; !exists && !p.missing[n.Base] && !p.lost {
 				p.add(Warning, CodeNoLog, path, -1, "an index without its log; a start removes it")
 			}
 		}
@@ -227,6 +230,10 @@ func (p *partition) readEpochs() {
 func (p *partition) checkEpochs() {
 	if !p.epochsKnown && p.leaders && p.data.formatted && p.suffix == "" {
 		p.add(Warning, CodeNoEpochs, join(p.dir, checkpoint.EpochFile), -1, "missing or empty, but the batches have leader epochs; a start of varve reads them from the log, Kafka does not")
+	}
+	if u := p.unlike; u.batches > 0 {
+		p.add(Warning, CodeEpochBatch, u.path, u.position, "leader epoch %d, but %d in leader-epoch-checkpoint, and so in %s: when the file is wrong, a start reads the epochs from the batches",
+			u.found, u.want, plural(u.batches, "batch"))
 	}
 	for i, e := range p.epochs {
 		if e.Start > p.end {
@@ -287,6 +294,8 @@ func (p *partition) checkTopicID() {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		switch {
+		case topics != nil && p.suffix == "" && topics.has(topics.byName[p.job.partition.Topic]) && !topics.hasPartition(p.job.partition):
+			p.add(Warning, CodeStray, path, -1, "missing, and the topic has no partition %d in the cluster metadata: a start sets the directory aside", p.job.partition.Partition)
 		case p.suffix != "" || topics == nil && (!p.data.formatted || p.holdsNothing()):
 		case p.holdsNothing():
 			p.add(Warning, CodePartition, path, -1, "missing: the partition was still being created, it holds no record")
@@ -302,6 +311,8 @@ func (p *partition) checkTopicID() {
 	}
 	want, exists := topics.id(p.job.partition.Topic)
 	switch {
+	case exists && want == id && !topics.hasPartition(p.job.partition):
+		p.add(Warning, CodeStray, path, -1, "the topic has no partition %d in the cluster metadata: a start sets the directory aside", p.job.partition.Partition)
 	case !exists && !topics.has(id):
 		p.add(Warning, CodeStray, path, -1, "topic %s (%v) is not in the cluster metadata", p.job.partition.Topic, id)
 	case exists && want != id:

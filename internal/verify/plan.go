@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/varvelog/varve/internal/checkpoint"
@@ -32,7 +33,8 @@ type dataDir struct {
 	logStart      map[kafka.TopicPartition]kafka.Offset
 	highWatermark map[kafka.TopicPartition]kafka.Offset
 	cleaned       map[kafka.TopicPartition]kafka.Offset
-	topics        *topics // of the cluster metadata; nil when there is none
+	topics        *topics  // of the cluster metadata; nil when there is none
+	node          []string // paths of all that were named; nil when only a part of it was
 }
 
 // suffixed matches a directory that is being deleted, moved, or was set aside.
@@ -71,6 +73,7 @@ func plan(o *Options) ([]job, []Finding, error) {
 			if !p.partitions(d) && !d.formatted {
 				return nil, nil, &NotKafkaError{path}
 			}
+			d.node = o.Paths
 			dirs = append(dirs, d)
 		}
 	}
@@ -266,7 +269,7 @@ func (p *planner) partitions(d *dataDir) (any bool) {
 			p.add(Error, CodeForeign, path, -1, "not in the form of topic-partition: Kafka does not start with it")
 			continue
 		}
-		any = true
+		any = any || d.formatted || p.holdsPartition(path)
 		if suffix == "" {
 			here[tp] = true
 		}
@@ -284,6 +287,16 @@ func (p *planner) partitions(d *dataDir) (any bool) {
 		}
 	}
 	return any
+}
+
+// holdsPartition reports whether something in a directory is a partition's: the
+// name alone is that of many a directory.
+func (p *planner) holdsPartition(path string) bool {
+	entries, err := p.fs.ReadDir(path)
+	return err != nil || slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		_, ok := segment.ParseName(e.Name())
+		return ok || ofPartition(e.Name())
+	})
 }
 
 // noCheckpoints misses the checkpoints that a clean stop writes. Without them a

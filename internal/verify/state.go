@@ -56,7 +56,7 @@ func (p *partition) snapshot(name string, offset kafka.Offset) {
 		p.add(severity, CodeSnapshot, path, 0, "%v", err)
 		return
 	}
-	if offset > p.end {
+	if offset > p.end && !p.lost {
 		p.add(softened(p.recovered(p.end, true)), CodeSnapshotRange, path, -1, "the log ends at %d", p.end)
 	}
 	for i, e := range entries {
@@ -80,44 +80,62 @@ func (p *partition) kraft() {
 	if len(p.bases) > 0 && p.bases[0] > max(newest, 0) {
 		p.add(Error, CodeKRaftSnapshot, p.dir, -1, "the log starts at offset %d and no snapshot reaches it: a broker does not start", p.bases[0])
 	}
-	if len(p.bases) == 0 && newest >= 0 && (newest > 0 || p.used()) {
-		p.add(Error, CodeNoMetadata, join(p.dir, segment.Name(0, segment.LogExt)), -1,
-			"missing: there are snapshots up to offset %d alone, and what was changed behind it is not known", newest)
+	if p.lost {
+		base, what := kafka.Offset(0), "missing"
+		if len(p.bases) > 0 {
+			base, what = p.bases[len(p.bases)-1], "empty"
+		}
+		why := "topics are known there alone: a broker does not start"
+		if newest > 0 {
+			why = "there are snapshots up to offset " + itoa(int64(newest)) + " alone, and what was changed behind it is not known"
+		}
+		p.add(Error, CodeNoMetadata, join(p.dir, segment.Name(base, segment.LogExt)), -1, "%s: %s; restore it from a copy", what, why)
 	}
 }
 
-// used reports whether a partition beside the metadata log holds records: the
-// directory is more than formatted.
-func (p *partition) used() bool {
-	root := filepath.Dir(p.dir)
-	dirs, err := p.fs.ReadDir(root)
-	if err != nil {
+// metadataLost reports whether this is the metadata log, and what was in it is
+// gone: it holds nothing, although partitions or snapshots say that it did.
+func (p *partition) metadataLost() bool {
+	if p.job.partition.Topic != kafka.ClusterMetadataTopic || p.suffix != "" || !p.holdsNothing() {
 		return false
 	}
-	for _, d := range dirs {
-		if tp, _, ok := parseDir(d.Name()); !ok || !d.IsDir() || tp.Topic == kafka.ClusterMetadataTopic {
+	newest := kafka.Offset(-1)
+	for name := range p.files {
+		if !strings.HasSuffix(name, segment.KraftExt) {
 			continue
 		}
-		files, err := p.fs.ReadDir(join(root, d.Name()))
+		if end, _, err := snapshotID(name); err == nil {
+			newest = max(newest, end)
+		}
+	}
+	if n := len(p.bases); n > 0 && newest > 0 && p.bases[n-1] >= newest {
+		return false // a new segment behind the snapshot
+	}
+	return newest > 0 || p.used()
+}
+
+// used reports whether there are partitions besides the metadata log, in this
+// data directory or in another one of the node: it is more than formatted.
+func (p *partition) used() bool {
+	roots := p.data.node
+	if len(roots) == 0 {
+		roots = []string{filepath.Dir(p.dir)}
+	}
+	for _, root := range roots {
+		dirs, err := p.fs.ReadDir(root)
 		if err != nil {
 			continue
 		}
-		for _, f := range files {
-			if n, ok := segment.ParseName(f.Name()); ok && n.Ext == segment.LogExt && p.fileSize(join(root, d.Name()), f.Name()) > 0 {
+		for _, d := range dirs {
+			if tp, suffix, ok := parseDir(d.Name()); !ok || !d.IsDir() || suffix == "stray" || suffix == "delete" || tp.Topic == kafka.ClusterMetadataTopic {
+				continue
+			}
+			if _, err := p.fs.Stat(join(join(root, d.Name()), checkpoint.PartitionFile)); err == nil {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// fileSize is 0 for a file that is gone, or cannot be asked.
-func (p *partition) fileSize(dir, name string) int64 {
-	info, err := p.fs.Stat(join(dir, name))
-	if err != nil {
-		return 0
-	}
-	return info.Size()
 }
 
 func (p *partition) quorumState() {
@@ -129,7 +147,11 @@ func (p *partition) quorumState() {
 		return
 	}
 	if _, err := checkpoint.ReadQuorumState(p.fs, path); err != nil {
-		p.add(Error, CodeQuorumState, path, -1, "%v", reason(err))
+		if errors.Is(err, vfs.ErrNotRegular) {
+			p.add(Error, CodeQuorumState, path, -1, "%v", reason(err))
+			return
+		}
+		p.add(Warning, CodeQuorumState, path, -1, "%v: a start takes the epoch of the log, which is right for one voter only", reason(err))
 	}
 }
 
@@ -192,6 +214,13 @@ type topics struct {
 	byName  map[string]kafka.TopicID
 	byID    map[kafka.TopicID]bool
 	compact map[string]bool // by topic; "" is the default of the brokers
+	// partitions are how many a topic has: they are numbered from 0.
+	partitions map[kafka.TopicID]int32
+}
+
+// hasPartition reports whether the topic of that name has the partition.
+func (t *topics) hasPartition(tp kafka.TopicPartition) bool {
+	return tp.Partition < t.partitions[t.byName[tp.Topic]]
 }
 
 // compacts reports whether the topic, or every one, may be compacted.
@@ -227,7 +256,7 @@ func loadTopics(fsys vfs.FS, dir string) *topics {
 			snapshot = e.Name()
 		}
 	}
-	t := &topics{byName: map[string]kafka.TopicID{}, byID: map[kafka.TopicID]bool{}, compact: map[string]bool{}}
+	t := &topics{byName: map[string]kafka.TopicID{}, byID: map[kafka.TopicID]bool{}, compact: map[string]bool{}, partitions: map[kafka.TopicID]int32{}}
 	var end kafka.Offset
 	if snapshot != "" {
 		if end, _, err = snapshotID(snapshot); err != nil || !t.replay(fsys, join(dir, snapshot), 0) {
@@ -239,10 +268,17 @@ func loadTopics(fsys vfs.FS, dir string) *topics {
 			return nil
 		}
 	}
-	if len(logs) == 0 {
+	if len(logs) == 0 || end == 0 && len(t.byID) == 0 && !holdsBytes(fsys, dir, logs) {
 		return nil
 	}
 	return t
+}
+
+func holdsBytes(fsys vfs.FS, dir string, names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		info, err := fsys.Stat(join(dir, name))
+		return err != nil || info.Size() > 0
+	})
 }
 
 // replay applies the topic records of a file from an offset on.
@@ -283,10 +319,13 @@ func (t *topics) apply(value []byte) bool {
 	case *metadata.TopicRecord:
 		t.byName[r.Name] = r.TopicID
 		t.byID[r.TopicID] = true
+	case *metadata.PartitionRecord:
+		t.partitions[r.TopicID] = max(t.partitions[r.TopicID], r.PartitionID+1)
 	case *metadata.ConfigRecord:
 		t.policy(r)
 	case *metadata.RemoveTopicRecord:
 		delete(t.byID, r.TopicID)
+		delete(t.partitions, r.TopicID)
 		for name, id := range t.byName {
 			if id == r.TopicID {
 				delete(t.byName, name)
