@@ -68,6 +68,9 @@ func (s *Segment) Append(largest kafka.Offset, bufs ...[]byte) error {
 		return errors.Join(err, s.cutBack(f, pos))
 	}
 	s.size.Store(pos + total)
+	if s.damage.Load() != nil && len(bufs[0]) > 0 {
+		s.boundDamage(pos, record.Batch(bufs[0]).BaseOffset())
+	}
 	s.reserveAhead(f, pos+total)
 	return nil
 }

@@ -69,6 +69,19 @@ func (s *Segment) noteDamage(d BadRange) bool {
 	return !there
 }
 
+// boundDamage ends the damage that reaches to byte pos, where a batch begins that
+// was appended since, with offset next.
+func (s *Segment) boundDamage(pos int64, next kafka.Offset) {
+	s.damageMu.Lock()
+	defer s.damageMu.Unlock()
+	known := s.Damaged()
+	if i := slices.IndexFunc(known, func(d BadRange) bool { return d.End == pos && d.Next > next && next >= d.First }); i >= 0 {
+		list := slices.Clone(known)
+		list[i].Next = next
+		s.damage.Store(&list)
+	}
+}
+
 // forgetDamage drops what lies at or behind byte pos, which is being cut off.
 func (s *Segment) forgetDamage(pos int64) {
 	s.damageMu.Lock()
@@ -122,7 +135,16 @@ func (s *Segment) meet(f vfs.File, err error, first kafka.Offset) bool {
 	if d.End, next = s.endOfDamage(r, d.Position, first); next != nil {
 		d.Next = next.BaseOffset
 	}
-	return s.noteDamage(d)
+	added := s.noteDamage(d)
+	// An append beside this either has seen the damage, or its bytes are seen here.
+	if size := s.size.Load(); added && next == nil && d.End == r.size && size > d.End {
+		behind := newReader(f, size, nil)
+		defer behind.giveBack()
+		if h := s.goodAt(behind, d.End, first); h != nil {
+			s.boundDamage(d.End, h.BaseOffset)
+		}
+	}
+	return added
 }
 
 // endOfDamage finds the next good batch behind the damage at pos, whose offsets

@@ -197,3 +197,33 @@ func (r fileReader) ReadAt(p []byte, off int64) (int, error) {
 	defer f.Close()
 	return f.ReadAt(p, off)
 }
+
+// Damage at the end of a log that is written to ends where the next batch begins.
+func TestWhatIsAppendedBehindDamageIsServed(t *testing.T) {
+	disk := memfs.New()
+	list := sealed(t, disk, dir, 24)
+	var w told
+	s := flipped(t, disk, list, 23, 8*8+6, &w)
+	check(t, s.Activate())
+	read := func(o kafka.Offset) (ok bool, err error) {
+		info, ok, err := s.Read(o, ReadOptions{MaxBytes: 1, Limit: math.MaxInt64, MinOneBatch: true})
+		if ok {
+			info.Region.Release()
+		}
+		return ok, err
+	}
+	if _, err := read(list[23].first); !errors.Is(err, record.ErrCorrupt) {
+		t.Fatalf("Read of the damaged batch: %v", err)
+	}
+	b := newBatch(t, list[23].last+1, 20, 5000)
+	check(t, s.Append(b.last, b.bytes))
+	if ok, err := read(b.first); !ok || err != nil {
+		t.Errorf("Read of what was appended = %v, %v", ok, err)
+	}
+	if _, err := read(list[23].last); !errors.Is(err, record.ErrCorrupt) {
+		t.Errorf("Read of the damaged batch: %v", err)
+	}
+	if d := s.Damaged(); len(d) != 1 || d[0].Next != b.first {
+		t.Errorf("damaged: %+v", d)
+	}
+}
