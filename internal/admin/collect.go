@@ -81,6 +81,7 @@ func (s *Server) collectEvents(p *page) {
 	if s.o.Errors != nil {
 		counts["corrupt-batch"] += s.o.Errors()["tail-cut"]
 	}
+	counts["snapshot-dropped"] += counts["snapshot-rebuilt"]
 	p.begin("varve_corruption_total")
 	for _, k := range []struct{ kind, event string }{
 		{"checkpoint", "checkpoint-rebuilt"}, {"index", "index-rebuilt"}, {"log", "corrupt-batch"}, {"snapshot", "snapshot-dropped"},

@@ -113,32 +113,30 @@ func (l *Log) AssignTopicID(id kafka.TopicID) error {
 }
 
 // loadEpochs reads leader-epoch-checkpoint and makes it, empty, when it is not
-// there. rebuild is true when what it says cannot be believed.
-func (l *Log) loadEpochs() (rebuild bool, err error) {
+// there. rebuild is true when it says nothing, or, with why, what cannot be believed.
+func (l *Log) loadEpochs() (rebuild bool, why string, err error) {
 	path := l.path(checkpoint.EpochFile)
 	entries, err := checkpoint.ReadEpochs(l.fs, path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		f, err := l.fs.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 		if err != nil {
-			return false, err
+			return false, "", err
 		}
-		return true, f.Close()
+		return true, "", f.Close()
 	case errors.Is(err, checkpoint.ErrCorrupt):
-		l.checkpointRebuilt(path, err.Error())
-		return true, nil
+		return true, err.Error(), nil
 	case err != nil:
-		return false, err
+		return false, "", err
 	}
 	for i := range entries {
 		e := entries[i]
 		if e.Epoch < 0 || e.Start < 0 || i > 0 && (e.Epoch <= entries[i-1].Epoch || e.Start < entries[i-1].Start) {
-			l.checkpointRebuilt(path, fmt.Sprintf("entry %d, %d %d, does not follow", i, e.Epoch, e.Start))
-			return true, nil
+			return true, fmt.Sprintf("entry %d, %d %d, does not follow", i, e.Epoch, e.Start), nil
 		}
 	}
 	l.epochs.store(entries)
-	return false, nil
+	return false, "", nil
 }
 
 // rebuildEpochs reads the epochs out of the batches. Epochs without a record

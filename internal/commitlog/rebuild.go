@@ -97,6 +97,51 @@ func (ld *loader) epochsMissing(list *segmentList) bool {
 	return false
 }
 
+// epochsContradicted says why the last leader epoch of the checkpoint cannot be
+// that of the batches: both the first batch that it is for and the last of the log
+// have a lower one. One alone may be damaged, because no checksum covers the epoch
+// of a batch. The next leader's epoch would drop such an entry, and with it every
+// word about the batches that are there.
+func (ld *loader) epochsContradicted(list *segmentList, end kafka.Offset) (why string, err error) {
+	latest, ok := ld.l.epochs.latest()
+	if !ok || latest.Start >= end {
+		return "", nil
+	}
+	var seen [2]record.Header
+	for i, offset := range []kafka.Offset{end - 1, max(latest.Start, list.bases[0])} { // a start reads the end in any case
+		h, found, err := headerAt(list, offset, end)
+		if err != nil || !found || h.Magic < record.MagicV2 || h.LeaderEpoch < 0 || h.LeaderEpoch >= latest.Epoch {
+			return "", err
+		}
+		seen[i] = h
+	}
+	return fmt.Sprintf("epoch %d from offset %d on, but the batch at offset %d has %d, and the last one, at %d, has %d",
+		latest.Epoch, latest.Start, seen[1].BaseOffset, seen[1].LeaderEpoch, seen[0].BaseOffset, seen[0].LeaderEpoch), nil
+}
+
+// headerAt is the header of the first batch that ends at or behind an offset.
+func headerAt(list *segmentList, offset, end kafka.Offset) (h record.Header, found bool, err error) {
+	errStop := errors.New("stop")
+	for _, s := range list.span(offset, end) {
+		at, ok, err := s.Locate(offset)
+		if err == nil && ok {
+			_, err = s.Scan(at.Byte, at.Byte+1, func(b *record.Header, _ []byte, _ int64) error {
+				h, found = *b, true
+				return errStop
+			})
+		}
+		switch {
+		case found:
+			return h, true, nil
+		case errors.Is(err, record.ErrCorrupt):
+			return h, false, nil // it says nothing
+		case err != nil:
+			return h, false, err
+		}
+	}
+	return h, false, nil
+}
+
 // assignEpochs adds those that are newer than what is known.
 func (ld *loader) assignEpochs(list []checkpoint.Epoch) error {
 	l := ld.l
@@ -115,7 +160,7 @@ func (ld *loader) assignEpochs(list []checkpoint.Epoch) error {
 // replaying what it does not cover (UnifiedLog.rebuildProducerState). A log that
 // was closed cleanly and has no snapshot is taken by Kafka for one without
 // producers; here it is replayed as any other, and left with the same files.
-func (l *Log) rebuildProducers(st *producer.State, segs []*segment.Segment, logStart, end kafka.Offset, clean bool) error {
+func (l *Log) rebuildProducers(st *producer.State, segs []*segment.Segment, logStart, end kafka.Offset, clean bool) (err error) {
 	wasEmpty := st.Len() == 0 && st.MapEnd() >= end
 	_, hadSnapshot := st.LatestSnapshot()
 	if err := st.Reload(logStart, end, l.now()); err != nil {
@@ -124,6 +169,11 @@ func (l *Log) rebuildProducers(st *producer.State, segs []*segment.Segment, logS
 	if clean && !hadSnapshot {
 		st.ForgetLastSnapshot()
 	}
+	defer func() {
+		if clean && !hadSnapshot && err == nil && st.Len() > 0 {
+			l.report(slog.LevelWarn, "snapshot-rebuilt", "producers read from the log", l.path(producer.SnapshotName(end)), "reason", "no snapshot after a clean stop", "producers", st.Len())
+		}
+	}()
 	if end > st.MapEnd() && !wasEmpty && len(segs) > 0 {
 		snapshotAt := make([]kafka.Offset, 0, 2)
 		for _, s := range segs[max(0, len(segs)-2):] {

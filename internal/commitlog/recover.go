@@ -1,6 +1,7 @@
 package commitlog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -55,7 +56,7 @@ func (ld *loader) load() error {
 	if err := ld.completeSwaps(swaps); err != nil {
 		return err
 	}
-	rebuildEpochs, err := l.loadEpochs()
+	rebuildEpochs, why, err := l.loadEpochs()
 	if err != nil {
 		return err
 	}
@@ -76,9 +77,18 @@ func (ld *loader) load() error {
 		return err
 	}
 	start := max(ld.logStart, list.bases[0])
-	if rebuildEpochs || ld.epochsMissing(list) {
+	if !rebuildEpochs {
+		if why, err = ld.epochsContradicted(list, end); err != nil {
+			return err
+		}
+	}
+	if rebuildEpochs || why != "" || ld.epochsMissing(list) {
+		l.epochs.clear()
 		if err := ld.withoutRoom("leader epochs", l.rebuildEpochs(list)); err != nil {
 			return err
+		}
+		if why != "" || len(l.epochs.load()) > 0 {
+			l.checkpointRebuilt(l.path(checkpoint.EpochFile), cmp.Or(why, "missing or empty, and the batches have leader epochs"))
 		}
 	} else if err := ld.assignEpochs(ld.epochs); err != nil {
 		return err

@@ -245,7 +245,7 @@ var recoveries = []recovery{
 		}},
 	{name: "an index without a log at the end is of a roll that was cut short", ends: 24, gone: []string{segment.Name(24, ".index")},
 		damage: func(d *damaged) { writeFile(d.t, d.disk, d.file(24, ".index"), nil) }},
-	{name: "a missing snapshot after a clean stop is rebuilt by replay", clean: true, ends: 24, files: []string{producer.SnapshotName(24)},
+	{name: "a missing snapshot after a clean stop is rebuilt by replay", clean: true, ends: 24, events: []string{"snapshot-rebuilt"}, files: []string{producer.SnapshotName(24)},
 		damage: func(d *damaged) {
 			for _, o := range []kafka.Offset{6, 12, 18, 24} {
 				d.remove(path.Join(testDir, producer.SnapshotName(o)))

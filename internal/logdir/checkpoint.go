@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/varvelog/varve/internal/checkpoint"
@@ -73,6 +74,9 @@ func (m *Manager) readCheckpoints(d *dir) error {
 			d.checkpoints[k].written, d.checkpoints[k].unopened = read, read
 			d.checkpoints[k].blank = len(read) == 0 && isBlank(m.o.FS, path)
 		case errors.Is(err, fs.ErrNotExist):
+			if m.holdsPartitions(d) {
+				m.o.Logger.Warn("checkpoint rebuilt", "event", "checkpoint-rebuilt", "file", path, "reason", "the file is missing in a directory with partitions")
+			}
 			if err := m.createEmpty(path); err != nil && !vfs.IsFull(err) {
 				return err
 			}
@@ -90,6 +94,16 @@ func (m *Manager) readCheckpoints(d *dir) error {
 		}
 	}
 	return nil
+}
+
+// holdsPartitions reports whether a directory had the checkpoints before: a new
+// one has no partition, but for the metadata log.
+func (m *Manager) holdsPartitions(d *dir) bool {
+	entries, err := m.o.FS.ReadDir(d.path)
+	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		what, _ := classify(e.Name())
+		return what == livePartition && e.IsDir()
+	})
 }
 
 // moveAway gives what has the name of a file and is none, such as a directory,
