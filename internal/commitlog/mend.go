@@ -108,19 +108,31 @@ func (l *Log) mendEpochs(s *segment.Segment, e *segment.Examination, generation 
 		return
 	}
 	base, upper := list.bases[i], list.bases[i+1]
+	old := l.epochs.load()
+	// The log start may have been raised since the examination began, and the
+	// epochs below it taken out: what is missing there is no damage.
+	start := l.start.get()
+	if len(old) > 0 {
+		start = min(start, old[0].Start)
+	}
+	if upper <= start {
+		return
+	}
+	var found epochCache
+	found.store(e.Epochs)
+	found.truncateFromStart(start)
 	var entries []checkpoint.Epoch
 	add := func(a checkpoint.Epoch) {
 		if n := len(entries); n == 0 || a.Epoch > entries[n-1].Epoch && a.Start > entries[n-1].Start {
 			entries = append(entries, a)
 		}
 	}
-	old := l.epochs.load()
 	for _, a := range old {
-		if a.Start < base && (len(e.Epochs) == 0 || a.Epoch <= e.Epochs[0].Epoch) {
+		if first, ok := found.earliest(); a.Start < base && (!ok || a.Epoch <= first.Epoch) {
 			add(a)
 		}
 	}
-	for _, a := range e.Epochs {
+	for _, a := range found.load() {
 		add(a)
 	}
 	if epoch, ok := l.epochs.forOffset(upper); ok {
