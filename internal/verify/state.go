@@ -85,7 +85,7 @@ func (p *partition) kraft() {
 		if len(p.bases) > 0 {
 			base, what = p.bases[len(p.bases)-1], "empty"
 		}
-		why := "topics are known there alone: a broker does not start"
+		why := "topics are known there alone, a broker does not start"
 		if newest > 0 {
 			why = "there are snapshots up to offset " + itoa(int64(newest)) + " alone, and what was changed behind it is not known"
 		}
