@@ -251,3 +251,38 @@ func TestWhatIsNoFileIsReplaced(t *testing.T) {
 		}
 	}
 }
+
+// What verify calls a stray, because its topic has not that many partitions, gets
+// no partition.metadata: a start sets it aside.
+func TestAPartitionThatItsTopicHasNotIsNotMended(t *testing.T) {
+	for _, content := range []string{"", "nonsense"} {
+		disk := clean(t)
+		write(t, disk, "/data/txn-77/00000000000000000000.log", content)
+		if content != "" {
+			write(t, disk, "/data/txn-77/00000000000000000000.log", "")
+			write(t, disk, "/data/txn-77/partition.metadata", content)
+		}
+		plan := mustMake(t, Options{FS: disk, Paths: []string{"/data"}, Node: true})
+		if got := lines(plan); strings.Contains(got, "txn-77/partition.metadata") {
+			t.Errorf("partition.metadata %q: %s", content, got)
+		}
+	}
+}
+
+// A metadata log that is lost is left, and nothing beside it is moved away.
+func TestALostMetadataLogIsLeft(t *testing.T) {
+	for _, empty := range []bool{true, false} {
+		disk := clean(t)
+		const log = "/data/__cluster_metadata-0/00000000000000000000.log"
+		if err := disk.Remove(log); err != nil {
+			t.Fatal(err)
+		}
+		if empty {
+			write(t, disk, log, "")
+		}
+		plan := mustMake(t, Options{FS: disk, Paths: []string{"/data"}, Node: true})
+		if len(plan.Left) != 1 || plan.Left[0].Code != verify.CodeNoMetadata || strings.Contains(lines(plan), "aside") {
+			t.Errorf("empty %v: %s", empty, lines(plan))
+		}
+	}
+}

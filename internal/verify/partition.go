@@ -291,11 +291,13 @@ func (p *partition) checkTopicID() {
 	path := join(p.dir, checkpoint.PartitionFile)
 	id, err := checkpoint.ReadPartitionMetadata(p.fs, path)
 	topics := p.data.topics
+	if topics != nil && p.suffix == "" && topics.has(topics.byName[p.job.partition.Topic]) && !topics.hasPartition(p.job.partition) {
+		p.add(Warning, CodeStray, path, -1, "the topic has no partition %d in the cluster metadata: a start sets the directory aside", p.job.partition.Partition)
+		return
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		switch {
-		case topics != nil && p.suffix == "" && topics.has(topics.byName[p.job.partition.Topic]) && !topics.hasPartition(p.job.partition):
-			p.add(Warning, CodeStray, path, -1, "missing, and the topic has no partition %d in the cluster metadata: a start sets the directory aside", p.job.partition.Partition)
 		case p.suffix != "" || topics == nil && (!p.data.formatted || p.holdsNothing()):
 		case p.holdsNothing():
 			p.add(Warning, CodePartition, path, -1, "missing: the partition was still being created, it holds no record")
@@ -311,8 +313,6 @@ func (p *partition) checkTopicID() {
 	}
 	want, exists := topics.id(p.job.partition.Topic)
 	switch {
-	case exists && want == id && !topics.hasPartition(p.job.partition):
-		p.add(Warning, CodeStray, path, -1, "the topic has no partition %d in the cluster metadata: a start sets the directory aside", p.job.partition.Partition)
 	case !exists && !topics.has(id):
 		p.add(Warning, CodeStray, path, -1, "topic %s (%v) is not in the cluster metadata", p.job.partition.Topic, id)
 	case exists && want != id:
