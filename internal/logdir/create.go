@@ -146,9 +146,12 @@ func reservedDirectory(id kafka.UUID) bool {
 }
 
 // choose picks the directory with the fewest partitions, the first of equals,
-// unless a usable one is wanted. Nil: all are offline.
+// unless a usable one is wanted. Nil: all are offline. While a directory is not
+// here that the metadata names, an empty one may be the place where it is to be
+// mounted: it gets nothing when there is another.
 func (m *Manager) choose(want kafka.UUID, counts map[*dir]int) *dir {
 	var best *dir
+	absent := m.absent() > 0
 	for _, d := range m.dirs {
 		if d.err() != nil {
 			continue
@@ -156,7 +159,14 @@ func (m *Manager) choose(want kafka.UUID, counts map[*dir]int) *dir {
 		if d.id == want {
 			return d
 		}
-		if best == nil || counts[d] < counts[best] {
+		switch {
+		case best == nil:
+			best = d
+		case absent && (counts[d] == 0) != (counts[best] == 0):
+			if counts[best] == 0 {
+				best = d
+			}
+		case counts[d] < counts[best]:
 			best = d
 		}
 	}
@@ -271,6 +281,9 @@ func (m *Manager) adopt(d *dir, n NewPartition) error {
 	}
 	if list, listErr := m.o.FS.ReadDir(filepath.Join(d.path, name)); listErr == nil && len(list) == 0 {
 		return nil
+	}
+	if err := m.disown(d, n.Partition); err != nil {
+		return err
 	}
 	if err := m.setAside(d, name, n.Partition, "in the way of a new partition"); err != nil {
 		return err

@@ -29,7 +29,7 @@ func (m *Manager) Delete(tps ...kafka.TopicPartition) error {
 		delete(m.logs, tp)
 		m.mu.Unlock()
 		if p == nil {
-			if d := m.forget(tp); d != nil {
+			for _, d := range m.forget(tp) {
 				touched[d] = true
 			}
 			continue
@@ -52,8 +52,9 @@ func (m *Manager) Delete(tps ...kafka.TopicPartition) error {
 }
 
 // forget drops what is known of a partition that could not be opened, and
-// returns its directory. One that was refused for its id is another topic's.
-func (m *Manager) forget(tp kafka.TopicPartition) *dir {
+// returns the directories whose checkpoints change by it. One that was refused
+// for its id is another topic's.
+func (m *Manager) forget(tp kafka.TopicPartition) []*dir {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.begun, tp)
@@ -63,19 +64,27 @@ func (m *Manager) forget(tp kafka.TopicPartition) *dir {
 	return m.forgetLocked(tp)
 }
 
-func (m *Manager) forgetLocked(tp kafka.TopicPartition) *dir {
+func (m *Manager) forgetLocked(tp kafka.TopicPartition) (touched []*dir) {
 	f, ok := m.failed[tp]
 	if !ok {
 		return nil
 	}
 	delete(m.failed, tp)
-	for k := range checkpointKinds {
-		file := &f.dir.checkpoints[k]
-		file.mu.Lock()
-		delete(file.carried, tp)
-		file.mu.Unlock()
+	for _, d := range m.dirs {
+		carried := d == f.dir
+		for k := range checkpointKinds {
+			file := &d.checkpoints[k]
+			file.mu.Lock()
+			_, ok := file.carried[tp]
+			carried = carried || ok
+			delete(file.carried, tp)
+			file.mu.Unlock()
+		}
+		if carried {
+			touched = append(touched, d)
+		}
 	}
-	return f.dir
+	return touched
 }
 
 // deleteOne renames the directory, durably. An offline directory is left as it is: the

@@ -52,6 +52,11 @@ func (m *Manager) identity(d *dir, name string, tp kafka.TopicPartition, image *
 	owner := image.TopicByID(id)
 	switch {
 	case owner == nil:
+		if m.assigned(image.Topic(tp.Topic), tp.Partition) {
+			if err := m.disown(d, tp); err != nil {
+				return id, false, err
+			}
+		}
 		return id, false, m.setAside(d, name, tp, fmt.Sprintf("no topic has the id %s", id))
 	case owner.Name != tp.Topic:
 		return id, false, &IdentityError{Dir: filepath.Join(d.path, name), Partition: tp, TopicID: id, Owner: owner.Name}

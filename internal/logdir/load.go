@@ -38,7 +38,7 @@ func (m *Manager) Load(o LoadOptions) error {
 		o.Config = func(string) commitlog.Config { return commitlog.DefaultConfig() }
 	}
 	m.assignFlushers()
-	l := &loading{m: m, o: o, entries: map[*dir][]fs.DirEntry{}}
+	l := &loading{m: m, o: o, entries: map[*dir][]fs.DirEntry{}, present: map[kafka.TopicPartition]bool{}, deleted: map[string][]deletion{}}
 	if err := l.list(); err != nil {
 		return err
 	}
@@ -52,6 +52,7 @@ func (m *Manager) Load(o LoadOptions) error {
 			m.goOffline(d, "load", err)
 		}
 	}
+	l.missing()
 	l.begin()
 	l.survey()
 	l.each(l.openOne)
@@ -68,6 +69,7 @@ func (m *Manager) Load(o LoadOptions) error {
 		m.checkpointAll(k)
 	}
 	l.summary()
+	l.removeDeleted()
 	m.schedule()
 	m.startCleaner()
 	m.loaded.Store(true) // last: what looks at the scrubs asks for it
@@ -81,6 +83,8 @@ type loading struct {
 	entries map[*dir][]fs.DirEntry
 	aside   map[string]bool // paths of partitions that are of an earlier topic, see leftover
 	found   []found
+	present map[kafka.TopicPartition]bool // whose name is in a data directory
+	deleted map[string][]deletion         // by deletedKey
 
 	mu   sync.Mutex
 	done int
@@ -117,7 +121,11 @@ func (l *loading) list() error {
 		}
 		l.entries[d] = entries
 		for _, e := range entries {
-			if what, _ := classify(e.Name()); what != livePartition || !e.IsDir() {
+			what, tp := classify(e.Name())
+			if what == livePartition {
+				l.present[tp] = true // also what is no directory, which Create refuses
+			}
+			if what != livePartition || !e.IsDir() {
 				continue
 			}
 			if other := seen[e.Name()]; other != nil {
@@ -199,7 +207,11 @@ func (l *loading) entry(d *dir, e fs.DirEntry) error {
 	m, path := l.m, filepath.Join(d.path, e.Name())
 	if !e.IsDir() {
 		if isTemporary(e.Name()) && e.Type().IsRegular() {
-			return m.o.FS.Remove(path)
+			err := m.o.FS.Remove(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // a checkpoint was written meanwhile, see disown
+			}
+			return err
 		}
 		if !e.Type().IsRegular() {
 			m.o.Logger.Warn("entry left alone", "event", "left-alone", "path", path, "kind", e.Type())
@@ -211,7 +223,8 @@ func (l *loading) entry(d *dir, e fs.DirEntry) error {
 	case unknownDir:
 		m.o.Logger.Warn("entry left alone", "event", "left-alone", "path", path, "kind", "directory with an unknown name")
 	case deletedPartition:
-		m.removeLater(d, path)
+		key := deletedKey(e.Name())
+		l.deleted[key] = append(l.deleted[key], deletion{dir: d, path: path})
 	case livePartition:
 		if l.aside[path] {
 			return m.setAside(d, e.Name(), tp, "of an earlier topic of the name, which another directory holds")
@@ -242,15 +255,7 @@ func (l *loading) refuse(d *dir, tp kafka.TopicPartition, err error) {
 	l.mu.Lock()
 	d.complete = false
 	for k := range checkpointKinds {
-		file := &d.checkpoints[k]
-		if offset, ok := file.unopened[tp]; ok {
-			file.mu.Lock()
-			if file.carried == nil {
-				file.carried = offsets{}
-			}
-			file.carried[tp] = offset
-			file.mu.Unlock()
-		}
+		d.checkpoints[k].carry(tp)
 	}
 	l.mu.Unlock()
 	m.o.Logger.Error("partition not opened", append([]any{"dir", d.path, "topic", tp.Topic, "partition", tp.Partition, "err", err},

@@ -151,7 +151,7 @@ type partition struct {
 
 // failure is why a partition was not opened.
 type failure struct {
-	dir *dir
+	dir *dir // nil when the metadata names a directory that is not here
 	err error
 }
 
