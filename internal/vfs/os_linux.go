@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -260,7 +261,8 @@ func (m *osMap) Unmap() error {
 // An open-file-description lock excludes it and is excluded by it, both ways,
 // and is not lost when another descriptor of the file is closed; flock(2) would
 // not see Kafka's lock at all. A clean stop of Kafka unlinks the file, so the
-// name is compared with what was locked.
+// name is compared with what was locked. The directory is locked besides, against
+// another varve alone.
 func (osFS) Lock(name string) (io.Closer, error) {
 	for {
 		opened, err := osFS{}.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
@@ -279,9 +281,49 @@ func (osFS) Lock(name string) (io.Closer, error) {
 			return nil, err
 		}
 		if same {
-			return f, nil
+			dir, err := lockDirectory(filepath.Dir(name))
+			if err != nil {
+				f.Close()
+				return nil, &fs.PathError{Op: "lock", Path: name, Err: err}
+			}
+			return &osLock{f, dir}, nil
 		}
 		f.Close()
+	}
+}
+
+// osLock is a lock file that is held, and its directory; dir may be nil.
+type osLock struct{ file, dir *os.File }
+
+// Close gives both back.
+func (l *osLock) Close() error {
+	err := l.file.Close()
+	if l.dir != nil {
+		err = errors.Join(err, l.dir.Close())
+	}
+	return err
+}
+
+// lockDirectory takes flock(2) on the directory of a lock file, since somebody
+// may remove that file, for a stale one, while it is held. Where directories
+// cannot be locked (NFS) the file has to do.
+func lockDirectory(name string) (*os.File, error) {
+	dir, err := os.Open(name)
+	if err != nil {
+		return nil, nil
+	}
+	for {
+		switch err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err {
+		case nil:
+			return dir, nil
+		case unix.EINTR:
+		case unix.EWOULDBLOCK:
+			dir.Close()
+			return nil, ErrLocked
+		default:
+			dir.Close()
+			return nil, nil
+		}
 	}
 }
 
