@@ -38,16 +38,26 @@ func (n *Node) retryPartitions() {
 	}
 }
 
-// retryOnce has the group coordinator load what came up, and returns how many
-// partitions still fail.
+// retryOnce has the group coordinator load what came up, tells the metadata where
+// it lies, and returns how many partitions still fail.
 func (n *Node) retryOnce() (left int) {
-	n.following.Lock()
-	defer n.following.Unlock()
-	changed, left := n.replicas.Retry(n.applied)
+	changed, left := n.retryLocked()
 	if changed {
-		n.offsets.follow(n.groups, n.replicas, n.applied, n.self())
+		// Not under the lock: the change comes back to apply.
+		if err := n.controller.PlaceReplicas(n.placements()); err != nil {
+			n.log.Warn("directories of new partitions not recorded", "err", err)
+		}
 	}
 	return left
+}
+
+func (n *Node) retryLocked() (changed bool, left int) {
+	n.following.Lock()
+	defer n.following.Unlock()
+	if changed, left = n.replicas.Retry(n.applied); changed {
+		n.offsets.follow(n.groups, n.replicas, n.applied, n.self())
+	}
+	return changed, left
 }
 
 // roomInterval is how often a start that found no room tries again.
