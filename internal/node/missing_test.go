@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +18,8 @@ import (
 
 	"github.com/varvelog/varve/internal/config"
 	"github.com/varvelog/varve/internal/node"
+	"github.com/varvelog/varve/internal/vfs"
+	"github.com/varvelog/varve/internal/vfs/faultfs"
 )
 
 // Records of two topics are in two data directories. One partition's directory, or
@@ -112,5 +116,69 @@ func TestWhatIsGoneAtAStartIsNotServedEmpty(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A partition that found no room when its topic was made, and was made later, is
+// known to lie in its data directory from then on, not from the next start on.
+func TestWhereAPartitionLiesThatWasMadeLaterIsRecordedAtOnce(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	root := t.TempDir()
+	first, second := filepath.Join(root, "first"), filepath.Join(root, "second")
+	var full atomic.Bool
+	full.Store(true)
+	disk := faultfs.Wrap(vfs.OS(), func(op faultfs.Op) faultfs.Fault {
+		if full.Load() && op.Kind == faultfs.Mkdir && filepath.Base(op.Name) == "late-0" {
+			return faultfs.Fault{Err: syscall.ENOSPC}
+		}
+		return faultfs.Fault{}
+	})
+	log := &logText{line: make(chan struct{}, 1)}
+	begin := func() *node.Node {
+		cfg, _, err := config.Load(config.Sources{DataDir: first, Flags: []config.Setting{
+			{Key: "listeners", Value: "PLAINTEXT://127.0.0.1:0"}, {Key: "log.dirs", Value: first + "," + second},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := node.Start(ctx, cfg, node.Options{FS: disk, Logger: slog.New(slog.NewTextHandler(log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	await := func(line string) {
+		for log.count(line) == 0 {
+			select {
+			case <-log.line:
+			case <-ctx.Done():
+				t.Fatalf("no line %q in\n%s", line, log.text.String())
+			}
+		}
+	}
+	n := begin()
+	c := client(t, n)
+	for _, topic := range []string{"one", "late"} { // the second one goes to the second directory
+		if _, err := kadm.NewClient(c).CreateTopic(ctx, 1, 1, nil, topic); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await("partition cannot be served")
+	full.Store(false)
+	await("partition is served")
+	c.Close()
+	stop(t, n)
+	if _, err := os.Stat(filepath.Join(second, "late-0")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(second); err != nil {
+		t.Fatal(err)
+	}
+	n = begin()
+	defer stop(t, n)
+	if got := log.count("event=partition-missing"); got != 1 {
+		t.Errorf("%d lines partition-missing, want 1:\n%s", got, log.text.String())
 	}
 }
