@@ -339,10 +339,14 @@ func (m *Manager) publish(list []NewPartition, made []*partition, out []Created)
 		m.mu.Lock()
 		m.logs[p.tp] = p
 		delete(m.begun, p.tp)
+		f := m.failed[p.tp]
 		if p.reopened {
-			m.forgetLocked(p.tp) // what the checkpoints carried of it is the log's now
+			delete(m.failed, p.tp)
 		}
 		m.mu.Unlock()
+		if p.reopened {
+			m.dropCarried(p.tp, f) // what the checkpoints carried of it is the log's now
+		}
 		out[i].Log = p.log
 	}
 }

@@ -56,20 +56,22 @@ func (m *Manager) Delete(tps ...kafka.TopicPartition) error {
 // for its id is another topic's.
 func (m *Manager) forget(tp kafka.TopicPartition) []*dir {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	delete(m.begun, tp)
-	if errors.As(m.failed[tp].err, new(*IdentityError)) {
-		return nil
-	}
-	return m.forgetLocked(tp)
-}
-
-func (m *Manager) forgetLocked(tp kafka.TopicPartition) (touched []*dir) {
 	f, ok := m.failed[tp]
+	ok = ok && !errors.As(f.err, new(*IdentityError))
+	if ok {
+		delete(m.failed, tp)
+	}
+	m.mu.Unlock()
 	if !ok {
 		return nil
 	}
-	delete(m.failed, tp)
+	return m.dropCarried(tp, f)
+}
+
+// dropCarried takes out what the checkpoints carry of a partition that had failed.
+// Not under m.mu, which the writer of a checkpoint takes while it holds the file's.
+func (m *Manager) dropCarried(tp kafka.TopicPartition, f failure) (touched []*dir) {
 	for _, d := range m.dirs {
 		carried := d == f.dir
 		for k := range checkpointKinds {
