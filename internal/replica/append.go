@@ -99,23 +99,35 @@ func (p *Partition) AwaitSync(owed commitlog.SyncPoint) error {
 
 // synced follows a round of the log's syncs: what was waiting for it is
 // committed. The flusher calls it, and nobody else may be there to wake fetches.
+//
+// A roll may flush within an append, which holds roleMu: to wait for it here
+// behind somebody who wants to change the role would be for ever. Who changes
+// the role makes up for it.
 func (p *Partition) synced() {
-	if !p.raise() {
-		p.committed() // a coordinator's is behind it, see CoordinatorLog.HighWatermark
+	p.missed.Store(true) // before the attempt: who holds the lock looks after
+	if !p.roleMu.TryRLock() {
+		return
 	}
+	p.missed.Store(false)
+	p.raiseLocked()
+	p.roleMu.RUnlock()
+	p.committed() // in any case: a coordinator's is behind it, see CoordinatorLog.HighWatermark
 	p.Wake()
 }
 
 // raise moves the high watermark as far as the role and the log allow.
-func (p *Partition) raise() (raised bool) {
+func (p *Partition) raise() {
 	p.roleMu.RLock()
-	role := p.role.Load()
-	raised = role.leading && p.commit(role)
+	raised := p.raiseLocked()
 	p.roleMu.RUnlock()
 	if raised {
 		p.committed()
 	}
-	return raised
+}
+
+func (p *Partition) raiseLocked() (raised bool) {
+	role := p.role.Load()
+	return role.leading && p.commit(role)
 }
 
 // DeleteRecords raises the log start offset to offset, -1 meaning the high

@@ -32,6 +32,8 @@ type Partition struct {
 	// Changing it waits for the appends under way.
 	roleMu sync.RWMutex
 	role   atomic.Pointer[Role] // never nil; replaced under roleMu
+	// missed: news of the disk came while the role was being changed.
+	missed atomic.Bool
 
 	watches  watches
 	onCommit atomic.Pointer[[]*commitHook]
@@ -120,11 +122,20 @@ func (p *Partition) lead(current kafka.LeaderEpoch) (*Role, error) {
 // apply takes over what the metadata says. A new epoch that this broker leads
 // is in the epoch file before the first append (faults O12).
 func (p *Partition) apply(next Role) error {
-	p.roleMu.Lock()
-	err := p.applyLocked(next)
-	p.roleMu.Unlock()
+	var err error
+	p.change(func() { err = p.applyLocked(next) })
 	p.WakeAll()
 	return err
+}
+
+// change runs f, which replaces the role, when no append is under way.
+func (p *Partition) change(f func()) {
+	p.roleMu.Lock()
+	f()
+	p.roleMu.Unlock()
+	if p.missed.Load() {
+		p.synced()
+	}
 }
 
 func (p *Partition) applyLocked(next Role) error {
@@ -155,11 +166,11 @@ func (p *Partition) applyLocked(next Role) error {
 
 // SetMinISR takes over a changed min.insync.replicas.
 func (p *Partition) SetMinISR(n int) {
-	p.roleMu.Lock()
-	defer p.roleMu.Unlock()
-	next := *p.role.Load()
-	next.MinISR = min(n, len(next.Replicas))
-	p.role.Store(&next)
+	p.change(func() {
+		next := *p.role.Load()
+		next.MinISR = min(n, len(next.Replicas))
+		p.role.Store(&next)
+	})
 }
 
 // commit raises the high watermark as far as the in-sync replicas allow. Alone
@@ -185,10 +196,10 @@ func (p *Partition) Leading() bool { return p.Err() == nil && p.role.Load().lead
 // markDeleted ends the partition: appends under way end first, everybody who
 // waits is woken, and every later call is ErrUnknownPartition.
 func (p *Partition) markDeleted() {
-	p.roleMu.Lock()
-	next := *p.role.Load()
-	next.leading, next.deleted = false, true
-	p.role.Store(&next)
-	p.roleMu.Unlock()
+	p.change(func() {
+		next := *p.role.Load()
+		next.leading, next.deleted = false, true
+		p.role.Store(&next)
+	})
 	p.WakeAll()
 }

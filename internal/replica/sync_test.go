@@ -2,6 +2,7 @@ package replica
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -226,4 +227,29 @@ func TestWhatARecoveryFoundIsSyncedBeforeItIsServed(t *testing.T) {
 			t.Errorf("high watermark %d, synced %v; want 5", hw, synced.Load())
 		}
 	})
+}
+
+// A roll flushes within the append when too many flushes run, and the append
+// holds the partition's role; meanwhile somebody wants to change that.
+func TestNewsOfTheDiskWithinAnAppendDoNotWaitForAChangeOfTheRole(t *testing.T) {
+	p := newNode(t, memfs.New()).topic("orders")
+	p.roleMu.RLock() // an append
+	deleted := make(chan struct{})
+	go func() {
+		p.markDeleted()
+		close(deleted)
+	}()
+	for p.roleMu.TryRLock() { // until the deletion waits for the append
+		p.roleMu.RUnlock()
+		runtime.Gosched()
+	}
+	p.synced() // within the append
+	if !p.missed.Load() {
+		t.Error("the news is forgotten")
+	}
+	p.roleMu.RUnlock()
+	<-deleted
+	if p.missed.Load() {
+		t.Error("what came meanwhile was not made up for")
+	}
 }
