@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -48,6 +49,11 @@ var sweepScripts = []string{"append", "rolls and checkpoints", "every append syn
 // Sweep lets every operation of the scripts fail in turn, lets the broker go on
 // and stop, and opens what is left.
 func Sweep(t *testing.T, row *Row, o SweepOptions) {
+	if o.Syncs {
+		// What runs beside the sync that fails is not after it: one processor keeps
+		// them apart.
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	}
 	p := newPool(row)
 	defer p.wait()
 	number := 0
