@@ -213,7 +213,7 @@ func (m *Manager) reopen(p *partition, n NewPartition) (*commitlog.Log, error) {
 		return log, nil
 	}
 	if vfs.IsReadError(err) {
-		m.readFailed(p.dir, "load", err)
+		m.readFailed(p.dir, "", "load", err)
 	} else if isDiskError(err) {
 		m.goOffline(p.dir, "load", err)
 	}

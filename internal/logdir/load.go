@@ -261,7 +261,7 @@ func (l *loading) refuse(d *dir, tp kafka.TopicPartition, err error) {
 	m.o.Logger.Error("partition not opened", append([]any{"dir", d.path, "topic", tp.Topic, "partition", tp.Partition, "err", err},
 		adviceOn(err, "what is in it was left as it is; restart when the cause is gone")...)...)
 	if vfs.IsReadError(err) {
-		m.readFailed(d, "load", err)
+		m.readFailed(d, "", "load", err)
 	}
 }
 

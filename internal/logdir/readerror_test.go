@@ -2,6 +2,7 @@ package logdir
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"strings"
@@ -105,17 +106,19 @@ func TestARecoveryThatCannotRead(t *testing.T) {
 
 // Faults E3: what counts is three within a minute, from one directory.
 func TestTheThirdFailedReadWithinAMinuteTakesTheDirectoryOffline(t *testing.T) {
-	eio := &fs.PathError{Op: "read", Path: "/data/orders-0/00000000000000000000.log", Err: syscall.EIO}
+	const log = "/data/orders-0/00000000000000000000.log"
 	for _, tt := range []struct {
 		name  string
 		after []time.Duration // between the failures
+		same  bool            // all are of one file
 		want  bool            // offline
 	}{
-		{"two", []time.Duration{0, time.Second}, false},
-		{"three at once", []time.Duration{0, 0, 0}, true},
-		{"three within a minute", []time.Duration{0, 30 * time.Second, 29 * time.Second}, true},
-		{"three in a little more", []time.Duration{0, 30 * time.Second, 30 * time.Second}, false},
-		{"one a half minute", []time.Duration{0, 31 * time.Second, 31 * time.Second, 31 * time.Second, 31 * time.Second}, false},
+		{"two", []time.Duration{0, time.Second}, false, false},
+		{"three at once", []time.Duration{0, 0, 0}, false, true},
+		{"one file that a consumer asks for again and again", []time.Duration{0, 0, 0, time.Second, 58 * time.Second}, true, false},
+		{"three within a minute", []time.Duration{0, 30 * time.Second, 29 * time.Second}, false, true},
+		{"three in a little more", []time.Duration{0, 30 * time.Second, 30 * time.Second}, false, false},
+		{"one a half minute", []time.Duration{0, 31 * time.Second, 31 * time.Second, 31 * time.Second, 31 * time.Second}, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			disk := memfs.New()
@@ -134,6 +137,10 @@ func TestTheThirdFailedReadWithinAMinuteTakesTheDirectoryOffline(t *testing.T) {
 			}
 			for i, d := range tt.after {
 				now = now.Add(d)
+				eio := &fs.PathError{Op: "read", Path: log, Err: syscall.EIO}
+				if !tt.same {
+					eio.Path = fmt.Sprintf("/data/orders-0/%020d.log", i)
+				}
 				if i%2 == 0 {
 					health.ReadFailed("fetch", eio)
 				} else {

@@ -66,7 +66,7 @@ func (m *Manager) scrubFailed(d *dir, l *commitlog.Log, err error) {
 		return
 	}
 	if vfs.IsReadError(err) || errors.Is(err, io.ErrUnexpectedEOF) {
-		m.readFailed(d, "scrub", err)
+		m.readFailed(d, "", "scrub", err)
 	}
 }
 
