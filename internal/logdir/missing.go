@@ -1,6 +1,7 @@
 package logdir
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -68,7 +69,7 @@ func (m *Manager) missing(tp kafka.TopicPartition, p *metadata.Partition) *Missi
 	at := p.Directory(m.o.NodeID)
 	known, hidden := reservedDirectory(at), false
 	for _, d := range m.dirs {
-		if d.id == at && !at.IsZero() && d.err() != nil {
+		if offline := d.err() != nil; offline && d.id == at && !at.IsZero() {
 			return nil
 		}
 		known = known || d.id == at
@@ -217,7 +218,8 @@ func (m *Manager) absent() (n int) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	for _, f := range m.failed {
-		if missing, ok := f.err.(*MissingError); ok && missing.Dir == "" {
+		var missing *MissingError
+		if errors.As(f.err, &missing) && missing.Dir == "" {
 			n++
 		}
 	}

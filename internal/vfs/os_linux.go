@@ -308,9 +308,9 @@ func (l *osLock) Close() error {
 // may remove that file, for a stale one, while it is held. Where directories
 // cannot be locked (NFS) the file has to do.
 func lockDirectory(name string) (*os.File, error) {
-	dir, err := os.Open(name)
-	if err != nil {
-		return nil, nil
+	dir, _ := os.Open(name)
+	if dir == nil {
+		return nil, nil // one that cannot be opened is the matter of who uses it
 	}
 	for {
 		switch err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err {

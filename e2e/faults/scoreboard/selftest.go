@@ -44,7 +44,7 @@ func (b *bench) selfTest(ctx context.Context, long bool) (int, error) {
 		{what: "powercut, the broker without a sync before its answer", root: true, says: `"lost":`, s: with(loop("powercut.sh", "10", b.check(), "--min-ms", "300", "--max-ms", "600"), b.broker("work"))},
 		{what: "fulldisk, correct writer", root: true, good: true, s: with(loop("fulldisk.sh", "3", check), writer())},
 		{what: "fulldisk, gives up", root: true, s: with(loop("fulldisk.sh", "3", check), writer("-bug", "enospc-exit"))},
-		{what: "fulldisk, stores through a sparse map", root: true, s: with(loop("fulldisk.sh", "3", check), writer("-bug", "mmap-index")), says: "SIGBUS"},
+		{what: "fulldisk, stores through a sparse map", root: true, s: with(loop("fulldisk.sh", "40", check), writer("-bug", "mmap-index")), says: "SIGBUS"},
 		{what: "sweep, correct writer", good: true, s: script{name: "sysfault.sh", limit: 5 * time.Minute, flags: []string{"--sweep", "-faults", "EIO,ENOSPC,kill,torn,short", "-max", "4", "--verify", check}, command: writer(records...)}},
 		{what: "sweep, a failed fsync tried again", says: "ran on", s: script{name: "sysfault.sh", limit: 5 * time.Minute, flags: []string{"--sweep", "-faults", "EIO", "-calls", "fsync,fdatasync", "-max", "10", "--verify", check}, command: writer("-records", "600", "-bug", "fsync-retry")}},
 		{what: "sweep, acknowledged before written", s: script{name: "sysfault.sh", limit: 5 * time.Minute, flags: []string{"--sweep", "-faults", "kill,torn", "-max", "20", "--verify", check}, command: writer("-records", "600", "-bug", "ack-first")}},
