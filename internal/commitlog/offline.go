@@ -3,6 +3,7 @@ package commitlog
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"syscall"
 
@@ -61,7 +62,9 @@ func (l *Log) Fail(err error) {
 // owner be told, and is false when it cannot be called now.
 func (l *Log) fail(what string, err error) error {
 	failed := error(&storageError{fmt.Errorf("%s: %s: %w", l.partition, what, err)})
-	if l.opts.Offline != nil {
+	// A file or directory that somebody has taken away says nothing of the others;
+	// the owner finds out whether all are gone.
+	if l.opts.Offline != nil && (vfs.IsSync(err) || !errors.Is(err, fs.ErrNotExist)) {
 		l.opts.Offline.CompareAndSwap(nil, &failed) // at once: from here on no log of the directory writes
 	}
 	if l.failure.CompareAndSwap(nil, &failed) {

@@ -383,7 +383,7 @@ func (m *Manager) logOptions(p *partition, path string, id kafka.TopicID, c comm
 			return m.persistRecoveryPoint(p, o)
 		},
 		OnTruncate: func(o kafka.Offset) { m.cutCleaned(p, o) },
-		OnFailure:  func(err error) { m.goOffline(d, "log", err) },
+		OnFailure:  func(err error) { m.logFailed(d, p.tp, err) },
 		OnFull:     func(what string, err error) { m.noteFull(d, what, err) },
 		Full:       &d.full.now,
 		OnRoom:     func() { m.noteRoom(d) },

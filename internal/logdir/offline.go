@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"github.com/varvelog/varve/internal/kafka"
@@ -61,6 +62,20 @@ func (m *Manager) goOffline(d *dir, op string, cause error) {
 		online := m.online()
 		m.jobs.background(func() { m.o.OnOffline(o, online) })
 	}
+}
+
+// logFailed is told that a log has given up. When somebody has taken its
+// directory away from a data directory that is otherwise there, the log is
+// the matter of that partition alone.
+func (m *Manager) logFailed(d *dir, tp kafka.TopicPartition, err error) {
+	if errors.Is(err, fs.ErrNotExist) && m.stillMounted(d) == nil {
+		if _, statErr := m.o.FS.Stat(filepath.Join(d.path, tp.String())); errors.Is(statErr, fs.ErrNotExist) {
+			m.o.Logger.Error("the partition's directory was taken away, it is offline", "event", "partition-missing", "topic", tp.Topic, "partition", tp.Partition,
+				"dir", d.path, "err", err, "hint", "put it back and restart; until then nothing is written to it")
+			return
+		}
+	}
+	m.goOffline(d, "log", err)
 }
 
 // fileOf is the file that an error of the disk is about; empty when it names none.
