@@ -210,9 +210,14 @@ func (a *Admission) connect(addr netip.Addr) (refused string) {
 	return ""
 }
 
+// freshGrace is how long a connection may be silent before another of its
+// address takes its place: many that come at once, after an outage, are alive.
+const freshGrace = time.Second
+
 // enter counts a connection among those without a first complete request. When
 // there are too many it returns the one that must go: the oldest of the address
-// that has most, so that silent connections make room for live ones.
+// that has most, so that silent connections make room for live ones. For the
+// number of one address alone it goes only when it has been silent for a while.
 func (a *Admission) enter(c *Conn) (evicted *Conn) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -235,6 +240,9 @@ func (a *Admission) enter(c *Conn) (evicted *Conn) {
 		if f.addr == most && (evicted == nil || f.id < evicted.id) {
 			evicted = f
 		}
+	}
+	if len(a.fresh) <= a.limits.MaxFresh && c.opened.Sub(evicted.opened) < freshGrace {
+		return nil
 	}
 	delete(a.fresh, evicted)
 	return evicted

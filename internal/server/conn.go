@@ -72,6 +72,7 @@ type Conn struct {
 	rc     syscall.RawConn
 	sender *sendfile.Sender
 	addr   netip.Addr
+	opened time.Time
 
 	readFn  func(fd uintptr) bool // stepRead, bound once: a method value per call would allocate
 	in      *Buffer               // nil while there is nothing to read
@@ -119,7 +120,8 @@ func newConn(l *Listener, tcp *net.TCPConn, addr netip.Addr, id uint64) (*Conn, 
 	c := &Conn{l: l, id: id, tcp: tcp, addr: addr, done: make(chan struct{}), slack: l.cfg.FirstRequestTimeout}
 	c.readFn = c.stepRead
 	c.req.Conn, c.req.Out = c, &c.out
-	c.lastIn = time.Now()
+	c.opened = time.Now()
+	c.lastIn = c.opened
 	c.due.Store(never)
 	var err error
 	if c.rc, err = tcp.SyscallConn(); err != nil {

@@ -387,6 +387,30 @@ func TestSilentConnectionsMakeRoomForLiveOnes(t *testing.T) {
 	wantAnswer(t, live, 2, []byte{})
 }
 
+// Many clients behind one address come back at once: none is closed for it.
+func TestABurstOfOneAddressIsServed(t *testing.T) {
+	a := NewAdmission(Limits{MaxFresh: 100, MaxFreshPerIP: 3})
+	l, _ := listen(t, Config{Admission: a}, &testHandler{})
+	var burst []net.Conn
+	for range 20 {
+		burst = append(burst, dial(t, l))
+	}
+	for i, c := range burst {
+		write(t, c, request(keyEcho, 1, int32(i), nil))
+		wantAnswer(t, c, int32(i), []byte{})
+	}
+	// Who has been silent for a while makes room all the same.
+	now := time.Now()
+	old := &Conn{id: 1, opened: now.Add(-freshGrace)}
+	b := NewAdmission(Limits{MaxFresh: 100, MaxFreshPerIP: 1})
+	if evicted := b.enter(old); evicted != nil {
+		t.Error("the first had to go")
+	}
+	if evicted := b.enter(&Conn{id: 2, opened: now}); evicted != old {
+		t.Error("the silent one stays")
+	}
+}
+
 func TestSweeperClosesWhatWaitsTooLong(t *testing.T) {
 	l, logs := listen(t, Config{IdleTimeout: time.Hour, FirstRequestTimeout: time.Minute, ReadTimeout: 2 * time.Minute}, &testHandler{})
 	silent, idle, half := dial(t, l), dial(t, l), dial(t, l)
