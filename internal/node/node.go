@@ -58,20 +58,22 @@ type Node struct {
 	quorum     *quorum.Quorum
 	controller *controller.Controller
 	replicas   *replica.Manager
-	groups     *coordinator.Groups
-	following  sync.Mutex      // held while the node follows the metadata
-	applied    *metadata.Image // what it has followed; guarded by following
-	offsets    offsetsTopic    // guarded by following
-	broker     *broker.Broker
-	gate       *gate
-	listeners  []*server.Listener
-	admission  *server.Admission // of all listeners
-	admin      *admin.Server     // nil without HTTP
-	events     *events.Log
-	disk       *slowfs.FS // what opts.FS is
-	guard      *clock.Guard
-	expiry     func() time.Time // what ages are counted by; see watchClock
-	view       view
+	// leads is replicas for who is told of a failure while the start goes on.
+	leads     atomic.Pointer[replica.Manager]
+	groups    *coordinator.Groups
+	following sync.Mutex      // held while the node follows the metadata
+	applied   *metadata.Image // what it has followed; guarded by following
+	offsets   offsetsTopic    // guarded by following
+	broker    *broker.Broker
+	gate      *gate
+	listeners []*server.Listener
+	admission *server.Admission // of all listeners
+	admin     *admin.Server     // nil without HTTP
+	events    *events.Log
+	disk      *slowfs.FS // what opts.FS is
+	guard     *clock.Guard
+	expiry    func() time.Time // what ages are counted by; see watchClock
+	view      view
 
 	brokerEpoch int64
 	loaded      bool // the data logs are open

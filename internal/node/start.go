@@ -269,6 +269,7 @@ func (n *Node) loadLogs() error {
 	}
 	n.applyDynamic(image)
 	n.replicas = replica.NewManager(replica.Options{Dirs: n.dirs, NodeID: n.self(), Broker: n.cfg.Load, Logger: n.log})
+	n.leads.Store(n.replicas)
 	n.show(admin.Recovery)
 	err := n.dirs.Load(logdir.LoadOptions{
 		Image:    image,
@@ -381,8 +382,8 @@ func (n *Node) maintain() {
 
 // offline is told about a data directory that failed.
 func (n *Node) offline(o logdir.Offline, online int) {
-	if n.replicas != nil {
-		n.replicas.Offline(o)
+	if r := n.leads.Load(); r != nil {
+		r.Offline(o)
 	}
 	if online == 0 {
 		n.fail(fmt.Errorf("no data directory is left: %s: %w", o.Dir, o.Err))

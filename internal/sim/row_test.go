@@ -43,15 +43,17 @@ var rows = []struct {
 		}
 	}},
 	{"sweep-in-process", func(t *testing.T, r *Row, s Scale, seed uint64) {
-		Sweep(t, r, SweepOptions{Seed: seed, Stride: s.Of(101*fewer(), 4, 1), Case: *faultsCase})
+		Sweep(t, r, SweepOptions{Seed: seed, Stride: s.Of(1+100*fewer(), 4, 1), Case: *faultsCase})
 	}},
 	{"fsync", func(t *testing.T, r *Row, s Scale, seed uint64) {
-		Sweep(t, r, SweepOptions{Seed: seed, Stride: s.Of(17*fewer(), 3, 1), Syncs: true, Case: *faultsCase})
+		Sweep(t, r, SweepOptions{Seed: seed, Stride: s.Of(1+16*fewer(), 3, 1), Syncs: true, Case: *faultsCase})
 	}},
 	{"clock", func(_ *testing.T, r *Row, s Scale, seed uint64) {
 		Clock(r, ClockOptions{Seed: seed, Jumps: s.Of(200/fewer(), 500, 5000), JumpMax: time.Hour, Case: *faultsCase})
 	}},
 }
+
+// A stride that is no multiple of the number of faults takes each of them in turn.
 
 // fewer divides the counts of plain `go test` under -short, which the race detector runs.
 func fewer() int {
