@@ -37,13 +37,27 @@ func start(binary, dir string, core, procs int, settings ...string) (*broker, er
 	if err != nil {
 		return nil, err
 	}
-	log, err := os.Create(dir + ".log")
+	args := []string{binary, "serve", "--data-dir", dir, "--listen", fmt.Sprintf("127.0.0.1:%d", port)}
+	for _, setting := range settings {
+		args = append(args, "--override", setting)
+	}
+	env := os.Environ()
+	if procs > 0 {
+		env = append(env, fmt.Sprintf("GOMAXPROCS=%d", procs))
+	}
+	b, err := launch(dir+".log", core, env, args...)
 	if err != nil {
 		return nil, err
 	}
-	args := []string{binary, "serve", "--data-dir", dir, "--listen", fmt.Sprintf("127.0.0.1:%d", port), "--override", "varve.http.listen="}
-	for _, setting := range settings {
-		args = append(args, "--override", setting)
+	b.dir, b.port = dir, port
+	return b, nil
+}
+
+// launch runs a program that ends with this one, bound to a processor (-1: any), its output in a file.
+func launch(logName string, core int, env []string, args ...string) (*broker, error) {
+	log, err := os.Create(logName)
+	if err != nil {
+		return nil, err
 	}
 	if core >= 0 {
 		self, err := os.Executable()
@@ -53,17 +67,13 @@ func start(binary, dir string, core, procs int, settings ...string) (*broker, er
 		args = append([]string{self, "child:pinned", strconv.Itoa(core)}, args...)
 	}
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	cmd.Env = os.Environ()
-	if procs > 0 {
-		cmd.Env = append(cmd.Env, fmt.Sprintf("GOMAXPROCS=%d", procs))
-	}
 	began := time.Now()
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
-	return &broker{cmd: cmd, dir: dir, port: port, log: log, began: began}, nil
+	return &broker{cmd: cmd, log: log, began: began}, nil
 }
 
 // pinned binds this process to a processor and becomes the program of args. The binding is done in the process

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/varvelog/varve/bench/floor"
 )
@@ -53,35 +51,22 @@ func startKafka(classPath, dir string, core int, settings ...string) (*broker, e
 	if out, err := format.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("format for Apache Kafka: %w: %s", err, out)
 	}
-	log, err := os.Create(dir + ".log")
+	java, err := exec.LookPath("java")
 	if err != nil {
 		return nil, err
 	}
-	java, err := exec.LookPath("java")
-	if err != nil {
-		return nil, errors.Join(err, log.Close())
-	}
 	config, err := filepath.Abs(filepath.Join(filepath.Dir(kafkaScript), "log4j2.properties"))
 	if err != nil {
-		return nil, errors.Join(err, log.Close())
+		return nil, err
 	}
 	args := append([]string{java}, kafkaHeap...)
 	args = append(args, "-cp", classPath, "-Dlog4j2.configurationFile="+config, "kafka.Kafka", filepath.Join(dir, "server.properties"))
-	if core >= 0 {
-		self, err := os.Executable()
-		if err != nil {
-			return nil, errors.Join(err, log.Close())
-		}
-		args = append([]string{self, "child:pinned", strconv.Itoa(core)}, args...)
+	b, err := launch(dir+".log", core, os.Environ(), args...)
+	if err != nil {
+		return nil, err
 	}
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	began := time.Now()
-	if err := cmd.Start(); err != nil {
-		return nil, errors.Join(err, log.Close())
-	}
-	return &broker{cmd: cmd, dir: filepath.Join(dir, "data"), port: port, log: log, foreign: true, began: began}, nil
+	b.dir, b.port, b.foreign = filepath.Join(dir, "data"), port, true
+	return b, nil
 }
 
 // rigOf puts a load generator beside a running broker.
