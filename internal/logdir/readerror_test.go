@@ -38,7 +38,7 @@ func (f *failing) inject(op faultfs.Op) faultfs.Fault {
 
 // Faults E3: bytes that cannot be read are not the end of the log. One more try;
 // then the partition is offline, with the reason, and nothing of it is cut; the
-// third within a minute takes the directory offline.
+// third file within a minute takes the directory offline.
 func TestARecoveryThatCannotRead(t *testing.T) {
 	const always = 1 << 30
 	tests := []struct {
@@ -105,7 +105,7 @@ func TestARecoveryThatCannotRead(t *testing.T) {
 }
 
 // Faults E3: what counts is three within a minute, from one directory.
-func TestTheThirdFailedReadWithinAMinuteTakesTheDirectoryOffline(t *testing.T) {
+func TestTheThirdUnreadableFileWithinAMinuteTakesTheDirectoryOffline(t *testing.T) {
 	const log = "/data/orders-0/00000000000000000000.log"
 	for _, tt := range []struct {
 		name  string

@@ -42,6 +42,7 @@ var rows = []struct {
 			t.Fatal(err)
 		}
 	}},
+	// A stride that is no multiple of the number of faults takes each of them in turn.
 	{"sweep-in-process", func(t *testing.T, r *Row, s Scale, seed uint64) {
 		Sweep(t, r, SweepOptions{Seed: seed, Stride: s.Of(1+100*fewer(), 4, 1), Case: *faultsCase})
 	}},
@@ -52,8 +53,6 @@ var rows = []struct {
 		Clock(r, ClockOptions{Seed: seed, Jumps: s.Of(200/fewer(), 500, 5000), JumpMax: time.Hour, Case: *faultsCase})
 	}},
 }
-
-// A stride that is no multiple of the number of faults takes each of them in turn.
 
 // fewer divides the counts of plain `go test` under -short, which the race detector runs.
 func fewer() int {
